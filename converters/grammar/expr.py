@@ -1,0 +1,175 @@
+"""The target language: grammar expressions as values.
+
+Frozen nodes with value equality, smart constructors that keep them in normal form (`seq`, `alt`, `rep`), the constants of
+the extremes (`EMPTY` matches only the empty string, `NEVER` matches nothing) and the rule book that names rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from converters.grammar.charset import CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """The characters of `text`, in order. Never empty (that is EMPTY)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of `chars`. Never the empty set (that is NEVER)."""
+
+    chars: CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of the model's vocabulary, by text (`<think>`) or id (`<[123]>`); `negated`: any other token."""
+
+    token: str | int
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The rule called `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """`items` one after the other."""
+
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """One of `options`."""
+
+    options: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rep:
+    """`item` repeated `min` to `max` times (None: without end)."""
+
+    item: Expr
+    min: int
+    max: int | None
+
+
+Expr: TypeAlias = Lit | Chars | Token | Ref | Seq | Alt | Rep
+
+EMPTY = Seq(())
+NEVER = Alt(())
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Rules by name, and the name of the entry rule."""
+
+    rules: Mapping[str, Expr]
+    root: str = "root"
+
+
+def seq(*items: Expr) -> Expr:
+    """`items` in order, flattened: NEVER absorbs, EMPTY vanishes, neighbouring literals join."""
+    flat: list[Expr] = []
+    for item in items:
+        if item == NEVER:
+            return NEVER
+        for part in item.items if isinstance(item, Seq) else (item,):
+            if isinstance(part, Lit) and flat and isinstance(flat[-1], Lit):
+                flat[-1] = Lit(flat[-1].text + part.text)
+            else:
+                flat.append(part)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def alt(*options: Expr) -> Expr:
+    """One of `options`, flattened: NEVER vanishes, equal options count once."""
+    flat: dict[Expr, None] = {}
+    for option in options:
+        for part in option.options if isinstance(option, Alt) else (option,):
+            flat[part] = None
+    return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat))
+
+
+def rep(item: Expr, min: int = 0, max: int | None = None) -> Expr:
+    """`item` `min` to `max` times; the trivial counts vanish."""
+    if max is not None and max < min:
+        raise ValueError(f"repetition {min} to {max}")
+    if item == EMPTY or max == 0:
+        return EMPTY
+    if item == NEVER:
+        return EMPTY if min == 0 else NEVER
+    return item if min == max == 1 else Rep(item, min, max)
+
+
+def opt(item: Expr) -> Expr:
+    """`item` or nothing."""
+    return rep(item, 0, 1)
+
+
+def lit(text: str) -> Expr:
+    """The characters of `text`; EMPTY for the empty string."""
+    return Lit(text) if text else EMPTY
+
+
+def chars(charset: CharSet) -> Expr:
+    """One character of `charset`; NEVER for the empty set."""
+    return Chars(charset) if charset else NEVER
+
+
+class RuleBook:
+    """The rules of a grammar in the making. Gives out names; two sub-compilers can share one book without clashing."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, Expr] = {}
+        self._taken: set[str] = {"root"}
+
+    def reserve(self, hint: str) -> Ref:
+        """A fresh rule name like `hint` (made legal for llama.cpp), to be defined later: recursion needs it."""
+        base = "".join(c if c.isascii() and c.isalnum() else "-" for c in hint).strip("-") or "rule"
+        name, n = base, 1
+        while name in self._taken:
+            n += 1
+            name = f"{base}-{n}"
+        self._taken.add(name)
+        return Ref(name)
+
+    def define(self, ref: Ref, expr: Expr) -> Ref:
+        """Give the reserved rule its expression."""
+        self._rules[ref.name] = expr
+        return ref
+
+    def add(self, hint: str, expr: Expr) -> Ref:
+        """A new rule for `expr`."""
+        return self.define(self.reserve(hint), expr)
+
+    def build(self, root: Expr) -> Grammar:
+        """The grammar whose entry rule, `root`, is `root`. Raises ValueError for a reserved rule without an expression."""
+        missing = self._taken - self._rules.keys() - {"root"}
+        if missing:
+            raise ValueError(f"rules without an expression: {sorted(missing)}")
+        return Grammar({"root": root, **self._rules})
+
+
+def children(expr: Expr) -> Iterable[Expr]:
+    """The expressions directly below `expr`."""
+    match expr:
+        case Seq(items):
+            return items
+        case Alt(options):
+            return options
+        case Rep(item):
+            return (item,)
+        case _:
+            return ()

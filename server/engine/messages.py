@@ -1,0 +1,298 @@
+"""Everything that parent and model process say to each other, as frozen data.
+
+Parent to child: Load first, then Add, Cancel, SetThreads, PutGrammar, Tokenize, Detokenize, Shutdown in any order.
+Child to parent: Ready or LoadFailed once, then one StepOutput per step for all sequences, and a Reply per question.
+Neither side's module needs the other's: this file imports nothing of llama.cpp, HTTP or converters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, TypeAlias
+
+
+class FinishReason(str, Enum):
+    """Why a sequence ended. STOP: an end-of-generation token, a stop string or a finished grammar; LENGTH: a token limit."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class FailureKind(str, Enum):
+    """Which error of `server.errors` the parent raises for a Failed event."""
+
+    CONTEXT_OVERFLOW = "context_overflow"
+    CONSTRAINT_REJECTED = "constraint_rejected"
+    BAD_REQUEST = "bad_request"
+    QUEUE_FULL = "queue_full"
+    GENERATION_FAILED = "generation_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay."""
+
+    path: str
+    n_ctx: int | None = None
+    n_slots: int = 4
+    n_gpu_layers: int = 0
+    n_threads: int | None = None
+    n_batch: int = 512
+    embedding: bool = False
+    max_waiting: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the child knows of its model once it is loaded."""
+
+    name: str
+    n_vocab: int
+    n_ctx_slot: int
+    n_ctx_train: int
+    n_slots: int
+    n_params: int
+    size_bytes: int
+    description: str
+    chat_template: str | None
+    bos_token: str
+    eos_token: str
+    add_bos: bool
+    add_space_prefix: bool
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Parameters of the sampler chain, with llama.cpp's defaults. `temperature` 0 is greedy; `seed` None draws one.
+
+    `mirostat` is 0, 1 or 2 and replaces the truncation samplers. `logit_bias` pairs a token id with what is added.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    grammar_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """A prompt and what to make of it: `n` choices that share the prompt's KV cache; choice i samples with `seed + i`.
+
+    prompt: text, or token ids taken as they are. add_special/parse_special: as llama_tokenize has them, for text.
+    max_tokens: None is to the end of the slot's context. grammar_key: of a grammar sent by PutGrammar before.
+    logprobs: None for none, else how many alternatives to list beside the sampled token (0 to 20).
+    prompt_logprobs: the same for the prompt's own tokens (echo), reported in Started.
+    """
+
+    id: int
+    prompt: str | tuple[int, ...]
+    add_special: bool = True
+    parse_special: bool = True
+    n: int = 1
+    sampling: Sampling = field(default_factory=Sampling)
+    grammar_key: str | None = None
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    unconstrained_on_failure: bool = False
+
+
+# ---- parent to child
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The first message: load this model."""
+
+    spec: ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Queue a request."""
+
+    request: EngineRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Forget a request, running or waiting. Unknown ids are ignored."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutGrammar:
+    """Keep a grammar (text, and the reference matcher's tables) under `key` for requests to come."""
+
+    key: str
+    gbnf: str
+    tables: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SetBusy:
+    """True while something heavy runs elsewhere in the server: decode with one thread fewer."""
+
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize:
+    """Ask for the tokens of `text`; answered by a Reply whose value is a tuple of ids."""
+
+    question: int
+    text: str
+    add_special: bool = False
+    parse_special: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Detokenize:
+    """Ask for the text of `tokens`; answered by a Reply whose value is bytes."""
+
+    question: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """End the process."""
+
+
+# ---- child to parent
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The model can't be loaded; the process ends."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to the question of that number; `error` is set instead of `value` when there is none."""
+
+    question: int
+    value: object = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token and its log-probability under the model's raw distribution. `bytes` are what it adds to the output."""
+
+    token: int
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A sampled (or prompt) token with the likeliest alternatives, best first. `chosen` is None for a first prompt token."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request has a slot and its prompt is being read; errors that a client should see as a 4xx come before this."""
+
+    id: int
+    n_prompt_tokens: int
+    n_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScored:
+    """The prompt's tokens with their log-probabilities (only asked for with prompt_logprobs); the first has None."""
+
+    id: int
+    tokens: tuple[TokenLogprobs | None, ...]
+    first_token: tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Whole characters of choice `index`, stop strings and half characters held back. `text` may be "" with logprobs."""
+
+    id: int
+    index: int
+    text: str
+    n_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Choice `index` has ended. `stop_string` is the one that ended it, if one did. Times are in seconds."""
+
+    id: int
+    index: int
+    reason: FinishReason
+    n_completion_tokens: int
+    stop_string: str | None = None
+    n_forced_tokens: int = 0
+    prompt_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request (index None) or one of its choices ended with an error."""
+
+    id: int
+    kind: FailureKind
+    message: str
+    index: int | None = None
+    detail: dict[str, int] = field(default_factory=dict)
+
+
+EngineEvent: TypeAlias = Started | PromptScored | TextChunk | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """All that one step produced, for every sequence of every request."""
+
+    events: tuple[EngineEvent, ...]
+
+
+ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | SetBusy | Tokenize | Detokenize | Shutdown
+ToParent: TypeAlias = Ready | LoadFailed | Reply | StepOutput
+ModelState: TypeAlias = Literal["loading", "ready", "restarting", "failed", "stopped"]

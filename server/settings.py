@@ -1,0 +1,48 @@
+"""The server's settings: one frozen value, built in `cli.py` from flags and GRAMSERVE_* variables, passed as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from converters.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds of a request's texts (spec section 9, first rows), inclusive. Sizes are in bytes of UTF-8."""
+
+    regex_bytes: int = 4096
+    grammar_bytes: int = 16 * 1024
+    schema_bytes: int = 16 * 1024
+    tools_bytes: int = 256 * 1024
+    n_choice_options: int = 10_000
+    choice_bytes: int = 1024 * 1024
+    json_depth: int = 200
+    body_bytes: int = 16 * 1024 * 1024
+    max_waiting: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set about a server. `None` in model settings means: what models.txt or the model says."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_key: str | None = None
+    allow_origins: tuple[str, ...] = ()
+    models_file: str | None = None
+    models: tuple[str, ...] = ()
+    cache_dir: str | None = None
+    n_ctx: int | None = None
+    parallel: int | None = None
+    n_gpu_layers: int | None = None
+    n_threads: int | None = None
+    chat_template_file: str | None = None
+    disable_reasoning: bool = False
+    constraint_failure: Literal["error", "unconstrained"] = "error"
+    stall_timeout_s: float = 30.0
+    drain_timeout_s: float = 5.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    request_limits: RequestLimits = field(default_factory=RequestLimits)
+    compile_limits: Limits = field(default_factory=Limits)
