@@ -39,6 +39,9 @@ class ConversionError(Exception):
         self.path = path
         self.position = position
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.reason, self.path, self.position))
+
     def __str__(self) -> str:
         where = []
         if self.position is not None:
@@ -78,9 +81,5 @@ def _rebuild_limit(reason: str, limit: str, value: float, path: str | None, posi
     return LimitExceeded(reason, limit=limit, value=value, path=path, position=position)
 
 
-def rebuild(cls: type[ConversionError], reason: str, path: str | None, position: Position | None) -> ConversionError:
-    """An error of `cls` from its data (pickling keeps keyword arguments this way)."""
+def _rebuild(cls: type[ConversionError], reason: str, path: str | None, position: Position | None) -> ConversionError:
     return cls(reason, path=path, position=position)
-
-
-ConversionError.__reduce__ = lambda self: (rebuild, (type(self), self.reason, self.path, self.position))  # type: ignore[method-assign]
