@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from converters.compile import CompileOptions, Compiled, Relaxation, Stats, compile_constraint
+    from converters.compile import Compiled, CompileOptions, Relaxation, Stats, compile_constraint
     from converters.constraint import (
         AnyJson,
         Choice,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 """A parsed JSON text. Numbers may also be `decimal.Decimal` (exact bounds beyond binary floats)."""
 
 Draft: TypeAlias = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12"]
@@ -65,7 +65,7 @@ class Lark:
 
 @dataclass(frozen=True, slots=True)
 class StructuralTag:
-    """Free text with tagged parts that a schema rules; `spec` is the request's object, in any of the three forms of spec section 3."""
+    """Free text with tagged parts that a schema rules; `spec` is the request's object, in any form of spec section 3."""
 
     spec: JsonValue
 
