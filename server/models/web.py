@@ -25,7 +25,6 @@ _TRIES = 5
 _PAUSE_S = 1.0
 _CONNECT_TIMEOUT_S = 15.0
 _READ_TIMEOUT_S = 60.0
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class _Download:
                         time.sleep(_PAUSE_S * attempt)
                 except OSError as error:
                     raise FetchFailed(f"can't write {self.part}: {error.strerror or error}") from error
-        kept = f" ({self._n_done()} bytes are kept, the next try resumes)" if self._validator() else ""
+        kept = f" ({self._n_done()} bytes are kept, the next try resumes)" if self._n_done() and self._validator() else ""
         raise FetchFailed(f"can't fetch {self.url}: {failure}{kept}")
 
     def _fetch_rest(self, client: httpx.Client) -> Path:
@@ -142,7 +141,7 @@ class _Download:
 
     def _append(self, response: httpx.Response, mode: str) -> None:
         with self.part.open(mode) as file:
-            for chunk in response.iter_raw(_CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 file.write(chunk)
                 self.progress.advance(len(chunk))
 
