@@ -1,0 +1,188 @@
+"""Nondeterministic automata with empty moves, and the subset construction that makes them deterministic.
+
+An NFA lives only while something is compiled; it is built backwards, each state knowing its continuation. Assertions
+(anchors, look-around) are not here: `converters.regex` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from converters.automata.alphabet import partition
+from converters.automata.dfa import Dfa
+from converters.automata.minimise import minimise, trim
+from converters.errors import LimitExceeded
+from converters.grammar.charset import CharSet
+from converters.limits import Budget
+
+_MAX_SUBSET_ELEMENTS = 1_500_000  # keeps the subsets of one construction under about 100 MB
+
+Arc = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Nfa:
+    """States are numbers; `arcs[s]` are (index into `sets`, target) pairs, `moves[s]` the targets of empty moves."""
+
+    budget: Budget
+    what: str
+    arcs: list[list[Arc]] = field(default_factory=list)
+    moves: list[list[int]] = field(default_factory=list)
+    sets: list[CharSet] = field(default_factory=list)
+    accepting: set[int] = field(default_factory=set)
+    _set_ids: dict[CharSet, int] = field(default_factory=dict)
+
+    def state(self, *moves: int) -> int:
+        """A new state with these empty moves. Raises LimitExceeded when there are too many."""
+        self.arcs.append([])
+        self.moves.append(list(moves))
+        n = len(self.arcs)
+        if n & 127 == 0:
+            self.budget.tick()
+            self.budget.check_automaton(n, 0, self.what)
+        return n - 1
+
+    def read(self, charset: CharSet, target: int) -> int:
+        """A new state that goes to `target` over one character of `charset`."""
+        state = self.state()
+        self.arcs[state].append((self.set_id(charset), target))
+        return state
+
+    def set_id(self, charset: CharSet) -> int:
+        """The index of `charset` in `sets`."""
+        found = self._set_ids.get(charset)
+        if found is None:
+            found = self._set_ids[charset] = len(self.sets)
+            self.sets.append(charset)
+        return found
+
+    def embed(self, dfa: Dfa, target: int) -> int:
+        """A copy of `dfa` whose accepting states go on to `target`; returns its start."""
+        base = len(self.arcs)
+        ids = [self.set_id(charset) for charset in dfa.alphabet]
+        for state, row in enumerate(dfa.rows):
+            self.state(*((target,) if state in dfa.accepting else ()))
+            self.arcs[base + state] = [(ids[c], base + t) for c, t in row.items()]
+        return base
+
+    def determinize(self, start: int) -> Dfa:
+        """The minimal DFA of what is accepted from `start`."""
+        return minimise(trim(_Subsets(self).run(start)))
+
+
+class _Subsets:
+    """The subset construction, lazily from the start: sizes are counted while it grows."""
+
+    def __init__(self, nfa: Nfa) -> None:
+        self.nfa = nfa
+        self.alphabet, members = partition(nfa.sets)
+        self.arcs: list[list[tuple[tuple[int, ...], int]]] = [[(members[i], t) for i, t in arcs] for arcs in nfa.arcs]
+        self.closures: dict[int, frozenset[int]] = {}
+        self.n_elements = 0
+
+    def run(self, start: int) -> Dfa:
+        """The DFA, not yet trimmed."""
+        first = self.closure(start)
+        ids: dict[frozenset[int], int] = {first: 0}
+        subsets = [first]
+        rows: list[dict[int, int]] = []
+        n_edges = 0
+        for subset in subsets:
+            row: dict[int, int] = {}
+            for c, reached in self.step(subset).items():
+                target = ids.get(reached)
+                if target is None:
+                    target = ids[reached] = len(subsets)
+                    subsets.append(reached)
+                    self.count(len(reached))
+                row[c] = target
+            rows.append(row)
+            n_edges += len(set(row.values()))
+            self.nfa.budget.tick()
+            self.nfa.budget.check_automaton(len(subsets), n_edges, self.nfa.what)
+        accepting = self.nfa.accepting
+        finals = frozenset(i for i, subset in enumerate(subsets) if not accepting.isdisjoint(subset))
+        return Dfa(self.alphabet, tuple(rows), finals)
+
+    def step(self, subset: frozenset[int]) -> dict[int, frozenset[int]]:
+        """Where each class leads from `subset`."""
+        row: dict[int, frozenset[int]] = {}
+        tick = self.nfa.budget.tick
+        for state in subset:
+            for classes, target in self.arcs[state]:
+                reached = self.closures.get(target) or self.closure(target)
+                for c in classes:
+                    known = row.get(c)
+                    if known is None:
+                        row[c] = reached
+                    elif known is not reached:
+                        row[c] = known | reached
+                tick()
+        return row
+
+    def closure(self, state: int) -> frozenset[int]:
+        """The states with arcs, or accepting, that empty moves reach from `state`."""
+        found = self.closures.get(state)
+        if found is not None:
+            return found
+        moves, seen, todo = self.nfa.moves, {state}, [state]
+        while todo:
+            for target in moves[todo.pop()]:
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        closure = frozenset(s for s in seen if self.arcs[s] or s in self.nfa.accepting)
+        self.closures[state] = closure
+        self.count(len(seen))
+        self.nfa.budget.check_deadline() if len(seen) > 64 else self.nfa.budget.tick()
+        return closure
+
+    def count(self, n_elements: int) -> None:
+        """Keep the memory of the subsets themselves bounded."""
+        self.n_elements += n_elements
+        if self.n_elements > _MAX_SUBSET_ELEMENTS:
+            limit = self.nfa.budget.limits.automaton_bytes
+            raise LimitExceeded(
+                f"the automaton of {self.nfa.what} needs more than {limit} bytes of working memory",
+                limit="automaton_bytes",
+                value=limit,
+            )
+
+
+def concatenated(dfas: Sequence[Dfa], budget: Budget, what: str = "a regular language") -> Dfa:
+    """A word of each of `dfas`, in order."""
+    nfa = Nfa(budget, what)
+    start = nfa.state()
+    nfa.accepting.add(start)
+    for dfa in reversed(dfas):
+        start = nfa.embed(dfa, start)
+    return nfa.determinize(start)
+
+
+def repeated(dfa: Dfa, low: int, high: int | None, budget: Budget, what: str = "a regular language") -> Dfa:
+    """`low` to `high` words of `dfa` (None: without end)."""
+    nfa = Nfa(budget, what)
+    end = start = nfa.state()
+    nfa.accepting.add(end)
+    if high is None:
+        start = nfa.state(end)
+        nfa.moves[start].append(nfa.embed(dfa, start))
+    for _ in range(0 if high is None else high - low):
+        start = nfa.state(nfa.embed(dfa, start), end)
+    for _ in range(low):
+        start = nfa.embed(dfa, start)
+    return nfa.determinize(start)
+
+
+def reversed_language(dfa: Dfa, budget: Budget, what: str = "a regular language") -> Dfa:
+    """The words of `dfa` spelled backwards."""
+    nfa = Nfa(budget, what)
+    for _ in dfa.rows:
+        nfa.state()
+    ids = [nfa.set_id(charset) for charset in dfa.alphabet]
+    for state, row in enumerate(dfa.rows):
+        for c, target in row.items():
+            nfa.arcs[target].append((ids[c], state))
+    nfa.accepting.add(0)
+    return nfa.determinize(nfa.state(*dfa.accepting))
