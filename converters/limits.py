@@ -26,10 +26,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of the limits for one compile. Loops that may run long call `tick`."""
+    """What is left of the limits for one compile. Loops that may run long call `tick`.
+
+    `n_states` is the size of the largest automaton seen, for the report.
+    """
 
     limits: Limits = field(default_factory=Limits)
     deadline_s: float = field(init=False)
+    n_states: int = field(init=False, default=0)
     _ticks: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -49,6 +53,7 @@ class Budget:
 
     def check_automaton(self, n_states: int, n_transitions: int, what: str) -> None:
         """Raise LimitExceeded when an automaton of this size passes `automaton_bytes`. `what` names its source."""
+        self.n_states = max(self.n_states, n_states)
         size = BYTES_PER_STATE * n_states + BYTES_PER_TRANSITION * n_transitions
         if size > self.limits.automaton_bytes:
             limit = self.limits.automaton_bytes

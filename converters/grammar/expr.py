@@ -29,7 +29,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of the model's vocabulary, by text (`<think>`) or id (`<[123]>`); `negated`: any other token."""
+    """One token of the model's vocabulary, by its whole text ("<think>", brackets included) or its id; `negated`: any other."""
 
     token: str | int
     negated: bool = False

@@ -1,0 +1,115 @@
+"""Grammars as text in llama.cpp's dialect: the printer. (`parse_gbnf`, its counterpart, lives in `gbnf_parser`.)"""
+
+from __future__ import annotations
+
+import re
+
+from typing_extensions import assert_never
+
+from converters.errors import UnsupportedFeature
+from converters.grammar.charset import CharSet
+from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
+from converters.grammar.passes import printable
+
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+_LITERAL_ESCAPES = _SHORT_ESCAPES | {'"': '\\"'}
+_CLASS_ESCAPES = _SHORT_ESCAPES | {"]": "\\]", "[": "\\[", "-": "\\-", "^": "\\x5E"}
+_TOKEN_TEXT = re.compile(r"<[^>\0]+>\Z")
+_SIGNS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+
+def print_grammar(grammar: Grammar) -> str:
+    """The text of `grammar`, entry rule `root` first, as llama.cpp reads it rightly: any names, any counts, any characters.
+
+    Classes are always printed as the ranges they have, never negated: so neither surrogates nor numbers past U+10FFFF,
+    which broken UTF-8 would decode to, get through. Left recursion and dead ends are the passes' business (`prepare`).
+    """
+    return print_prepared(printable(grammar))
+
+
+def print_prepared(grammar: Grammar) -> str:
+    """The text of a grammar that `passes.printable` made."""
+    lines = [f"root ::= {_print(grammar.rules['root'], 0)}"]
+    lines.extend([f"{name} ::= {_print(expr, 0)}" for name, expr in grammar.rules.items() if name != "root"])
+    return "\n".join(lines) + "\n"
+
+
+# What may stand at a place without brackets: alternatives, a sequence, a repetition, or only a symbol.
+_ALT, _SEQ, _REP, _SYMBOL = 0, 1, 2, 3
+
+
+def _print(expr: Expr, level: int) -> str:
+    match expr:
+        case Lit(text):
+            return print_literal(text)
+        case Chars(charset):
+            return print_class(charset)
+        case Ref(name):
+            return name
+        case Token():
+            return print_token(expr)
+        case Seq(items):
+            if not items:
+                return '""'
+            return _bracket(" ".join([_print(item, _REP) for item in items]), level > _SEQ)
+        case Alt(options):
+            if not options:
+                return "[\\x00]"  # a class that no text matches
+            return _bracket(" | ".join([_print(option, _SEQ) for option in options]), level > _ALT)
+        case Rep(item, low, high):
+            return _bracket(_print(item, _SYMBOL) + _print_count(low, high), level > _REP)
+        case _:
+            assert_never(expr)
+
+
+def _bracket(text: str, needed: bool) -> str:
+    return f"({text})" if needed else text
+
+
+def _print_count(low: int, high: int | None) -> str:
+    if (low, high) in _SIGNS:
+        return _SIGNS[low, high]
+    if low == high:
+        return f"{{{low}}}"
+    return f"{{{low},{'' if high is None else high}}}"
+
+
+def print_literal(text: str) -> str:
+    """`text` in double quotes."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join([_LITERAL_ESCAPES.get(c) or (c if c.isprintable() else _print_hex(ord(c))) for c in text]) + '"'
+
+
+def print_class(charset: CharSet) -> str:
+    """`charset` in square brackets; a single character as a literal, which llama.cpp reads as the same."""
+    if len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]:
+        return print_literal(chr(charset.ranges[0][0]))
+    return "[" + "".join([_print_range(low, high) for low, high in charset.ranges]) + "]"
+
+
+def _print_range(low: int, high: int) -> str:
+    if low == high:
+        return _print_class_char(low)
+    return _print_class_char(low) + ("" if high == low + 1 else "-") + _print_class_char(high)
+
+
+def _print_class_char(point: int) -> str:
+    char = chr(point)
+    if 0x20 <= point < 0x7F:
+        return _CLASS_ESCAPES.get(char, char)
+    return _CLASS_ESCAPES.get(char) or _print_hex(point)
+
+
+def _print_hex(point: int) -> str:
+    if point < 0x100:
+        return f"\\x{point:02X}"
+    return f"\\u{point:04X}" if point < 0x10000 else f"\\U{point:08X}"
+
+
+def print_token(token: Token) -> str:
+    """A token of the vocabulary, by text or by id. Raises UnsupportedFeature for a text that GBNF can't name."""
+    name = token.token if isinstance(token.token, str) else f"<[{token.token}]>"
+    if isinstance(token.token, str) and not _TOKEN_TEXT.match(token.token):
+        raise UnsupportedFeature(f"a grammar names tokens as <text> or <[id]>, not as {token.token!r}")
+    return f"!{name}" if token.negated else name

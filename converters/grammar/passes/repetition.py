@@ -1,0 +1,117 @@
+"""Counted repetition, split so that llama.cpp reads it exactly and keeps few stacks.
+
+llama.cpp takes a maximum above 2000 for none, refuses a minimum above it, and multiplies nested counts that stand in one
+rule. So no printed count is larger than CHAIN, every counted item is one symbol, and larger counts become named blocks.
+"""
+
+from __future__ import annotations
+
+from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.passes.walk import FreshNames, below, nodes
+
+CHAIN = 1000
+"""The largest count that is printed as such: llama.cpp makes one rule of each optional item, and walks them one by one."""
+BLOCK = 256
+"""How many items make a block where a count is larger than CHAIN."""
+SHARED = 8
+"""A repetition with at least so many optional items gets a rule of its own, shared by its equals."""
+
+
+def split_repetitions(grammar: Grammar) -> Grammar:
+    """Rewrite counts into what llama.cpp reads as it is meant.
+
+    Before → after: `root ::= ("a" "b"?){0,2500}` →
+        root ::= up-to-11
+        up-to-11 ::= times up-to-10 | up-to-2    (and so on, 9 times, down to `up-to`, which takes the 196 that are left)
+        times ::= item{256}
+        up-to-2 ::= item{0,255}
+        item ::= "a" "b"?
+    One block is walked while the count may go on, beside one tail that may end at any item: two stacks, not 2500.
+    """
+    splitter = _Splitter(grammar)
+    rules = {name: splitter.split(expr) if _has_count(expr) else expr for name, expr in grammar.rules.items()}
+    return Grammar({**rules, **splitter.rules}, grammar.root) if splitter.rules else grammar
+
+
+def _has_count(expr: Expr) -> bool:
+    return any(isinstance(node, Rep) and needs_split(node) for node in nodes(expr))
+
+
+def needs_split(node: Rep) -> bool:
+    """False for what llama.cpp reads well as it stands: `x*`, `x+`, `x?`, and small counts of one symbol."""
+    if node.max is None:
+        return node.min > 1 and not (node.min <= SHARED and is_symbol(node.item))
+    if node.max <= 1:
+        return False
+    return not (is_symbol(node.item) and node.max <= SHARED)
+
+
+def is_symbol(expr: Expr) -> bool:
+    """True when llama.cpp can repeat `expr` in place at little cost: it copies the elements for every count."""
+    if isinstance(expr, Chars):
+        return len(expr.chars.ranges) <= 4
+    return (isinstance(expr, Lit) and len(expr.text) <= 4) or not (isinstance(expr, (Seq, Alt, Rep, Lit)))
+
+
+class _Splitter:
+    def __init__(self, grammar: Grammar) -> None:
+        self.rules: dict[str, Expr] = {}
+        self._names = FreshNames(grammar.rules)
+        self._made: dict[Expr, Ref] = {}
+
+    def split(self, expr: Expr) -> Expr:
+        if isinstance(expr, Rep):
+            item = self.split(expr.item)
+            node = expr if item is expr.item else Rep(item, expr.min, expr.max)
+            return self._split_rep(node) if needs_split(node) else node
+        if not below(expr):
+            return expr
+        parts = [self.split(child) for child in below(expr)]
+        if isinstance(expr, Seq):
+            return seq(*parts)
+        return alt(*parts)
+
+    def _split_rep(self, node: Rep) -> Expr:
+        item = node.item if is_symbol(node.item) else self._rule("item", node.item)
+        required = self._exactly(item, node.min)
+        if node.max is None:
+            return seq(required, rep(item))
+        return seq(required, self._up_to(item, node.max - node.min))
+
+    def _rule(self, hint: str, expr: Expr) -> Ref:
+        """The rule for `expr`: equal expressions share one."""
+        if expr not in self._made:
+            self._made[expr] = self._named(hint, expr)
+        return self._made[expr]
+
+    def _exactly(self, item: Expr, count: int) -> Expr:
+        if count <= SHARED:
+            return rep(item, count, count)
+        if count <= BLOCK:
+            return self._rule("times", Rep(item, count, count))
+        block = self._rule("block", Rep(item, BLOCK, BLOCK))
+        return seq(self._exactly(block, count // BLOCK), self._exactly(item, count % BLOCK))
+
+    def _up_to(self, item: Expr, count: int) -> Expr:
+        if count <= SHARED:
+            return rep(item, 0, count)
+        if count <= CHAIN:
+            return self._rule("up-to", Rep(item, 0, count))
+        return self._blocks_up_to(item, count)
+
+    def _blocks_up_to(self, item: Expr, count: int) -> Expr:
+        """Whole blocks followed by less than a block; every count has one derivation, so no two stacks mean the same."""
+        size = BLOCK
+        while count // size >= BLOCK:
+            size *= BLOCK
+        block = self._exactly(item, size)
+        tail = self._up_to(item, size - 1)
+        blocks = self._up_to(item, count % size)
+        for _ in range(count // size):
+            blocks = self._named("up-to", alt(seq(block, blocks), tail))
+        return blocks
+
+    def _named(self, hint: str, expr: Expr) -> Ref:
+        ref = Ref(self._names.make(hint))
+        self.rules[ref.name] = expr
+        return ref

@@ -1,0 +1,39 @@
+"""What no sampler can produce is taken out of a grammar: NUL and lone surrogates."""
+
+from __future__ import annotations
+
+from converters.grammar.charset import CharSet
+from converters.grammar.expr import NEVER, Chars, Expr, Grammar, Lit, chars
+from converters.grammar.passes.walk import each_rule, nodes, rewrite
+
+NUL = CharSet.of("\0")
+
+
+def drop_unspellable(grammar: Grammar) -> Grammar:
+    """Take out what llama.cpp's text can't carry.
+
+    Before → after: `root ::= [\\x00-z] | "a\\x00b"` → `root ::= [\\x01-z]`
+    """
+    return each_rule(grammar, _spell)
+
+
+def _spell(expr: Expr) -> Expr:
+    if all(_is_spellable(node) for node in nodes(expr)):
+        return expr
+    return rewrite(expr, lambda leaf: leaf if _is_spellable(leaf) else _without_unspellable(leaf))
+
+
+def _is_spellable(node: Expr) -> bool:
+    if isinstance(node, Lit):
+        return (node.text.isascii() and "\0" not in node.text) or not any(_is_unspellable(c) for c in node.text)
+    if isinstance(node, Chars):
+        return bool(node.chars) and node.chars.ranges[0][0] > 0
+    return True
+
+
+def _is_unspellable(char: str) -> bool:
+    return char == "\0" or "\ud800" <= char <= "\udfff"
+
+
+def _without_unspellable(leaf: Expr) -> Expr:
+    return chars(leaf.chars - NUL) if isinstance(leaf, Chars) else NEVER
