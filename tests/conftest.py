@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.default_model import default_model_path
+from tests.oracle import Oracle
 
 
 @pytest.fixture(scope="session")
 def default_model() -> Path:
     """The GGUF file of the default model, for tests marked `live`."""
     return default_model_path()
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """llama.cpp's grammar sampler over a tiny vocabulary: every byte, some longer pieces, some special tokens."""
+    with Oracle() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def model_oracle(default_model: Path) -> Iterator[Oracle]:
+    """llama.cpp's grammar sampler over the default model's vocabulary, for tests with a marker."""
+    with Oracle(default_model) as opened:
+        yield opened
