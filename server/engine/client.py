@@ -1,11 +1,67 @@
-"""The parent's side of a model process: what the rest of the server may ask of an engine."""
+"""The parent's side of a model: what the rest of the server may ask of an engine, and the one implementation of it.
+
+`ProcessClient` has the engine in a child process, `LocalClient` (for tests, over any backend) in threads of this one; all but
+the transport is shared. Nothing here imports llama.cpp or numpy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from server.engine.messages import EngineEvent, EngineRequest, ModelInfo, ModelState
+from typing_extensions import assert_never
+
+from server.engine.link import Connect, Link, OnDeath, OnMessage
+from server.engine.messages import (
+    Add,
+    Cancel,
+    Detokenize,
+    DropGrammar,
+    EngineEvent,
+    EngineRequest,
+    Failed,
+    FailureKind,
+    Finished,
+    LoadFailed,
+    ModelInfo,
+    ModelSpec,
+    ModelState,
+    PutGrammar,
+    Ready,
+    Reply,
+    SetBusy,
+    StepOutput,
+    ToChild,
+    Tokenize,
+    ToParent,
+)
+from server.errors import (
+    BadRequest,
+    ConstraintRejected,
+    ContextOverflow,
+    EngineDied,
+    EngineStartFailed,
+    GenerationFailed,
+    ModelLoading,
+    QueueFull,
+    ServerError,
+)
+
+if TYPE_CHECKING:
+    from server.engine.backend import Backend
+
+logger = logging.getLogger(__name__)
+
+_RETRY_AFTER_S = 1
+_GRAMMAR_BYTES = 64 * 1024 * 1024  # of grammar text and tables that a child holds at most, but for those in use
+
+Answer = TypeVar("Answer")
 
 
 class EngineClient(Protocol):
@@ -46,3 +102,288 @@ class EngineClient(Protocol):
 
     def set_busy(self, busy: bool) -> None:
         """Tell the child that something heavy runs beside it (it then decodes with one thread fewer)."""
+
+
+class _Grammars:
+    """The grammars that the child knows, oldest use first; bounded in bytes. Those of running requests are never dropped."""
+
+    def __init__(self, max_bytes: int = _GRAMMAR_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._known: OrderedDict[str, PutGrammar] = OrderedDict()
+        self._n_users: dict[str, int] = {}
+        self._n_bytes = 0
+
+    def put(self, message: PutGrammar) -> list[ToChild]:
+        """What to send so that the child knows this grammar."""
+        if message.key in self._known:
+            self._known.move_to_end(message.key)
+            return []
+        self._known[message.key] = message
+        self._n_bytes += _size(message)
+        return [message, *self._evict(message.key)]
+
+    def _evict(self, newest: str) -> list[ToChild]:
+        dropped: list[ToChild] = []
+        for key in list(self._known):
+            if self._n_bytes <= self._max_bytes:
+                break
+            if key != newest and not self._n_users.get(key):
+                self._n_bytes -= _size(self._known.pop(key))
+                dropped.append(DropGrammar(key))
+        return dropped
+
+    def use(self, key: str | None) -> None:
+        """A request runs with this grammar."""
+        if key is not None:
+            self._n_users[key] = self._n_users.get(key, 0) + 1
+
+    def release(self, key: str | None) -> None:
+        """A request with this grammar is over."""
+        if key is not None and (n_users := self._n_users.pop(key) - 1):
+            self._n_users[key] = n_users
+
+    def all(self) -> list[PutGrammar]:
+        """Everything a fresh child must be told."""
+        return list(self._known.values())
+
+
+def _size(message: PutGrammar) -> int:
+    return len(message.gbnf) + len(message.tables)
+
+
+class Client:
+    """An `EngineClient` over any `Link`. A child that dies while serving is replaced at once, and by the next request again.
+
+    A request during the first load is refused with ModelLoading; one during a restart waits for it.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._link: Link | None = None
+        self._state: ModelState = "loading"
+        self._info: ModelInfo | None = None
+        self._starting: asyncio.Task[ModelInfo] | None = None
+        self._loaded: asyncio.Future[ModelInfo] | None = None
+        self._events: dict[int, asyncio.Queue[EngineEvent | ServerError]] = {}
+        self._answers: dict[int, asyncio.Future[Reply]] = {}
+        self._numbers = count(1)
+        self._grammars = _Grammars()
+        self._busy = False
+
+    @property
+    def state(self) -> ModelState:
+        return self._state
+
+    @property
+    def info(self) -> ModelInfo:
+        if self._info is None:
+            raise ModelLoading("the model is still being loaded", retry_after_s=_RETRY_AFTER_S)
+        return self._info
+
+    # -- life and death
+
+    async def start(self) -> ModelInfo:
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start())
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> ModelInfo:
+        if self._state == "ready" and self._info is not None:
+            return self._info
+        if self._state in ("failed", "stopped"):
+            self._state = "loading" if self._info is None else "restarting"
+        self._loaded = asyncio.get_running_loop().create_future()
+        try:
+            self._link = self._connect(self._take, self._bury)
+            self._info = await self._loaded
+        except (EngineStartFailed, OSError) as error:
+            self._disconnect("failed")
+            raise EngineStartFailed(str(error)) from error
+        self._state = "ready"
+        for grammar in self._grammars.all():
+            self._send(grammar)
+        self._send(SetBusy(self._busy))
+        return self._info
+
+    async def stop(self) -> None:
+        self._disconnect("stopped")
+        if self._starting is not None:
+            self._starting.cancel()
+        self._fail_all("the model has been stopped")
+
+    def _disconnect(self, state: ModelState) -> None:
+        self._state = state
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _bury(self, last_words: str) -> None:
+        """The engine is dead: fail what ran on it and start a fresh one."""
+        self._link = None
+        if self._loaded is not None and not self._loaded.done():
+            self._loaded.set_exception(EngineStartFailed(last_words))
+            return
+        logger.error("%s", last_words)
+        self._state = "restarting"
+        self._fail_all(last_words)
+        self._starting = asyncio.create_task(self._start())
+        self._starting.add_done_callback(_log_failure)
+
+    def _fail_all(self, reason: str) -> None:
+        for queue in self._events.values():
+            queue.put_nowait(EngineDied(reason))
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(EngineDied(reason))
+        self._answers.clear()
+
+    async def _ready(self) -> None:
+        """Returns when the engine can take messages. Raises ModelLoading, EngineStartFailed, EngineDied."""
+        match self._state:
+            case "ready":
+                return
+            case "loading":
+                raise ModelLoading("the model is still being loaded", retry_after_s=_RETRY_AFTER_S)
+            case "restarting" | "failed":
+                await self.start()
+            case "stopped":
+                raise EngineDied("the model has been stopped")
+            case _:
+                assert_never(self._state)
+
+    # -- messages
+
+    def _send(self, message: ToChild) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    def _take(self, message: ToParent) -> None:
+        match message:
+            case StepOutput():
+                for event in message.events:
+                    if (queue := self._events.get(event.id)) is not None:
+                        queue.put_nowait(event)
+            case Reply():
+                answer = self._answers.pop(message.question, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case Ready():
+                if self._loaded is not None and not self._loaded.done():
+                    self._loaded.set_result(message.info)
+            case LoadFailed():
+                if self._loaded is not None and not self._loaded.done():
+                    self._loaded.set_exception(EngineStartFailed(message.message))
+            case _:
+                assert_never(message)
+
+    async def put_grammar(self, key: str, gbnf: str, tables: bytes = b"") -> None:
+        for message in self._grammars.put(PutGrammar(key, gbnf, tables)):
+            if self._state == "ready":  # a child that isn't up yet is told all grammars when it is
+                self._send(message)
+
+    def set_busy(self, busy: bool) -> None:
+        if busy != self._busy:
+            self._busy = busy
+            self._send(SetBusy(busy))
+
+    # -- requests
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
+        self._grammars.use(request.grammar_key)
+        try:
+            await self._ready()
+            async with aclosing(self._run(replace(request, id=next(self._numbers)))) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._grammars.release(request.grammar_key)
+
+    async def _run(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
+        queue = self._events[request.id] = asyncio.Queue()
+        n_left = request.n
+        is_over = False
+        try:
+            self._send(Add(request))
+            while n_left:
+                event = await queue.get()
+                if isinstance(event, ServerError):
+                    is_over = True
+                    raise event
+                if isinstance(event, Failed) and event.index is None:
+                    is_over = True
+                    raise as_error(event)
+                if isinstance(event, Finished | Failed):
+                    n_left -= 1
+                yield event
+            is_over = True
+        finally:
+            del self._events[request.id]
+            if not is_over:
+                self._send(Cancel(request.id))
+
+    async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
+        value = await self._ask(Tokenize(next(self._numbers), text, add_special, parse_special))
+        return cast("tuple[int, ...]", value)
+
+    async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
+        return cast("bytes", await self._ask(Detokenize(next(self._numbers), tokens)))
+
+    async def _ask(self, question: Tokenize | Detokenize) -> object:
+        await self._ready()
+        answer = self._answers[question.question] = asyncio.get_running_loop().create_future()
+        self._send(question)
+        reply = await answer
+        if reply.error is not None:
+            raise BadRequest(reply.error)
+        return reply.value
+
+
+def as_error(failed: Failed) -> ServerError:
+    """The error that stands for an event of failure."""
+    match failed.kind:
+        case FailureKind.CONTEXT_OVERFLOW:
+            return ContextOverflow(failed.message)
+        case FailureKind.CONSTRAINT_REJECTED:
+            return ConstraintRejected(failed.message)
+        case FailureKind.BAD_REQUEST:
+            return BadRequest(failed.message)
+        case FailureKind.QUEUE_FULL:
+            return QueueFull(failed.message, retry_after_s=_RETRY_AFTER_S)
+        case FailureKind.GENERATION_FAILED:
+            return GenerationFailed(failed.message)
+        case _:
+            assert_never(failed.kind)
+
+
+def _log_failure(task: asyncio.Task[ModelInfo]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("the model can't be restarted: %s", error)
+
+
+class ProcessClient(Client):
+    """The model in a child process of its own."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        def connect(on_message: OnMessage, on_death: OnDeath) -> Link:
+            from server.engine.process import ProcessLink
+
+            return ProcessLink(spec, on_message, on_death)
+
+        super().__init__(connect)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None where there is no child."""
+        return getattr(self._link, "pid", None)
+
+
+class LocalClient(Client):
+    """The engine in threads of this process, for tests."""
+
+    def __init__(self, backend: Backend, max_waiting: int = 64) -> None:
+        def connect(on_message: OnMessage, on_death: OnDeath) -> Link:
+            from server.engine.local import LocalLink
+
+            return LocalLink(backend, max_waiting, on_message, on_death)
+
+        super().__init__(connect)

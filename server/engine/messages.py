@@ -1,6 +1,6 @@
 """Everything that parent and model process say to each other, as frozen data.
 
-Parent to child: Load first, then Add, Cancel, SetThreads, PutGrammar, Tokenize, Detokenize, Shutdown in any order.
+Parent to child: Load first, then Add, Cancel, SetBusy, PutGrammar, DropGrammar, Tokenize, Detokenize, Shutdown in any order.
 Child to parent: Ready or LoadFailed once, then one StepOutput per step for all sequences, and a Reply per question.
 Neither side's module needs the other's: this file imports nothing of llama.cpp, HTTP or converters.
 """
@@ -157,6 +157,13 @@ class PutGrammar:
 
 
 @dataclass(frozen=True, slots=True)
+class DropGrammar:
+    """Forget the grammar of that key; requests that use it already go on."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetBusy:
     """True while something heavy runs elsewhere in the server: decode with one thread fewer."""
 
@@ -293,6 +300,6 @@ class StepOutput:
     events: tuple[EngineEvent, ...]
 
 
-ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | SetBusy | Tokenize | Detokenize | Shutdown
+ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | DropGrammar | SetBusy | Tokenize | Detokenize | Shutdown
 ToParent: TypeAlias = Ready | LoadFailed | Reply | StepOutput
 ModelState: TypeAlias = Literal["loading", "ready", "restarting", "failed", "stopped"]

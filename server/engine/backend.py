@@ -1,0 +1,146 @@
+"""The seam between the step loop and a model: what the engine's core needs of llama.cpp, and what a test's fake provides.
+
+Nothing here imports llama_cpp; `llama.py` is the real thing. A backend belongs to the thread that runs the step loop,
+but for the methods of `Vocabulary` and `compile_grammar`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from server.engine.messages import ModelInfo, Sampling, TokenLogprobs
+
+Logits: TypeAlias = object
+"""A row of raw logits. Only the backend that made it looks inside; valid until the next decode unless kept by `keep`."""
+
+
+class BackendError(Exception):
+    """A decode failed; the sequences of that batch are lost, the model is not."""
+
+
+class GrammarRejected(Exception):
+    """The native parser, or the vocabulary, can't take a grammar. The text is for the client."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Tokens for one decode. `outputs` says for which of them logits are wanted."""
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    seq_ids: list[int] = field(default_factory=list)
+    outputs: list[bool] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, position: int, seq_id: int, output: bool) -> int:
+        """Append a token; returns its index in the batch."""
+        self.tokens.append(token)
+        self.positions.append(position)
+        self.seq_ids.append(seq_id)
+        self.outputs.append(output)
+        return len(self.tokens) - 1
+
+
+class Vocabulary(Protocol):
+    """The model's tokens. Safe to use from any thread."""
+
+    @property
+    def n_tokens(self) -> int:
+        """How many there are."""
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        """Token ids of `text`."""
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token spells, a control token its name."""
+
+    def is_eog(self, token: int) -> bool:
+        """Whether the token ends a reply."""
+
+    def is_control(self, token: int) -> bool:
+        """Whether the token is markup of the model and no text."""
+
+    @property
+    def fallback_start(self) -> int | None:
+        """What stands for an empty prompt: the token that begins a text, else the one that ends it."""
+
+
+class Grammar(Protocol):
+    """A grammar in its first state, ready to be cloned for a sequence."""
+
+    @property
+    def named_tokens(self) -> frozenset[int]:
+        """Tokens that the grammar asks for by name or id: a control token among them is part of the output."""
+
+
+class TokenSampler(Protocol):
+    """The sampling state of one sequence: chain, RNG and grammar."""
+
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        """Show the prompt to the penalties, as llama.cpp's server does."""
+
+    def draw(self, logits: Logits) -> int | None:
+        """The next token; None where the grammar permits none at all (a dead end)."""
+
+    def accept(self, token: int) -> None:
+        """Take the drawn token. Only what `draw` gave may be accepted."""
+
+    def must_end(self) -> bool:
+        """Whether nothing but the end of the reply is possible in this state."""
+
+    def drop_grammar(self) -> None:
+        """Go on without the grammar."""
+
+    def free(self) -> None:
+        """Give the native state back."""
+
+
+class Backend(Protocol):
+    """A loaded model with one KV cache shared by all sequences."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens."""
+
+    @property
+    def n_batch(self) -> int:
+        """Most tokens of one decode."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Most tokens of one decode for which logits may be asked."""
+
+    def decode(self, batch: Batch) -> None:
+        """Run the model over `batch`. Raises BackendError."""
+
+    def logits(self, index: int) -> Logits:
+        """The logits after the batch's token `index`."""
+
+    def keep(self, logits: Logits) -> Logits:
+        """A copy that outlives the next decode."""
+
+    def score(self, logits: Logits, token: int, n_top: int) -> TokenLogprobs:
+        """Log-probabilities of `token` and of the `n_top` likeliest under the raw distribution of `logits`."""
+
+    def copy_sequence(self, source: int, target: int) -> None:
+        """Let `target` share all KV cells of `source`."""
+
+    def remove_sequence(self, seq_id: int) -> None:
+        """Free the KV cells of `seq_id` that no other sequence shares."""
+
+    def compile_grammar(self, gbnf: str) -> Grammar:
+        """Read a grammar (from any thread). Raises GrammarRejected."""
+
+    def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> TokenSampler:
+        """The sampling state of a new sequence; takes its own copy of `grammar` (from any thread)."""
+
+    def set_busy(self, busy: bool) -> None:
+        """Leave a core to others, or take it back."""

@@ -1,0 +1,219 @@
+"""What happens to a message before the step loop sees it: questions are answered at once, requests are made ready.
+
+Runs beside the step loop, so that tokenizing a prompt, reading a grammar (a native parse of 377 KB takes 15 ms) and making
+samplers never hold up a decode. Requests with a grammar have a lane of their own, so a slow grammar delays no others.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from typing_extensions import assert_never
+
+from server.engine.backend import Backend, Grammar, GrammarRejected
+from server.engine.core import Inbox
+from server.engine.messages import (
+    Add,
+    Cancel,
+    Detokenize,
+    DropGrammar,
+    EngineRequest,
+    Failed,
+    FailureKind,
+    Load,
+    PutGrammar,
+    Reply,
+    SetBusy,
+    Shutdown,
+    StepOutput,
+    ToChild,
+    Tokenize,
+    ToParent,
+)
+from server.engine.sequence import Job
+
+logger = logging.getLogger(__name__)
+
+_SEED_BITS = 32
+
+
+class Refusal(Exception):
+    """A request that can't be started, and why."""
+
+    def __init__(self, kind: FailureKind, message: str, detail: dict[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.detail = detail or {}
+
+
+class Intake:
+    """Takes all messages but Load, from one thread. What the step loop should see goes to `inbox`, answers to `emit`."""
+
+    def __init__(self, backend: Backend, inbox: Inbox, emit: Callable[[ToParent], None]) -> None:
+        self._backend = backend
+        self._inbox = inbox
+        self._emit = emit
+        self._plain = ThreadPoolExecutor(1, "intake")
+        self._constrained = ThreadPoolExecutor(1, "intake-grammar")
+        self._grammars: dict[str, Grammar | GrammarRejected] = {}
+        self._lock = threading.Lock()
+        self._preparing: set[int] = set()
+        self._cancelled: set[int] = set()
+
+    def handle(self, message: ToChild) -> None:
+        """Take one message; never waits for a decode or a grammar."""
+        match message:
+            case Tokenize():
+                with self._answering(message.question) as answer:
+                    answer(self._backend.vocabulary.tokenize(message.text, message.add_special, message.parse_special))
+            case Detokenize():
+                with self._answering(message.question) as answer:
+                    answer(b"".join(self._backend.vocabulary.piece(token) for token in self._known(message.tokens)))
+            case PutGrammar():
+                self._constrained.submit(self._put_grammar, message)
+            case DropGrammar():
+                self._constrained.submit(self._grammars.pop, message.key, None)
+            case Add():
+                self._add(message.request)
+            case Cancel():
+                self._cancel(message)
+            case SetBusy() | Shutdown():
+                self._inbox.put(message)
+            case Load():
+                raise AssertionError("a model is loaded once, before anything else")
+            case _:
+                assert_never(message)
+
+    def close(self) -> None:
+        """Prepare nothing more."""
+        for lane in (self._plain, self._constrained):
+            lane.shutdown(wait=True, cancel_futures=True)
+
+    # -- questions
+
+    @contextmanager
+    def _answering(self, question: int) -> Iterator[Callable[[object], None]]:
+        try:
+            yield lambda value: self._emit(Reply(question, value))
+        except Refusal as refusal:
+            self._emit(Reply(question, error=refusal.message))
+
+    def _known(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens, checked against the vocabulary."""
+        n_tokens = self._backend.vocabulary.n_tokens
+        for token in tokens:
+            if not 0 <= token < n_tokens:
+                raise Refusal(FailureKind.BAD_REQUEST, f"{token} is not a token of the model: ids go from 0 to {n_tokens - 1}")
+        return tokens
+
+    # -- grammars
+
+    def _put_grammar(self, message: PutGrammar) -> None:
+        if message.key not in self._grammars:
+            try:
+                self._grammars[message.key] = self._backend.compile_grammar(message.gbnf)
+            except GrammarRejected as error:
+                self._grammars[message.key] = error
+
+    def _grammar(self, key: str | None) -> Grammar | None:
+        if key is None:
+            return None
+        match self._grammars.get(key):
+            case None:
+                raise Refusal(FailureKind.GENERATION_FAILED, f"no grammar is known under the key {key}")
+            case GrammarRejected() as error:
+                raise Refusal(FailureKind.CONSTRAINT_REJECTED, str(error))
+            case grammar:
+                return grammar
+
+    # -- requests
+
+    def _add(self, request: EngineRequest) -> None:
+        with self._lock:
+            self._preparing.add(request.id)
+        lane = self._plain if request.grammar_key is None else self._constrained
+        lane.submit(self._prepare, request)
+
+    def _cancel(self, message: Cancel) -> None:
+        with self._lock:
+            if message.id in self._preparing:
+                self._cancelled.add(message.id)
+            else:
+                self._inbox.put(message)
+
+    def _prepare(self, request: EngineRequest) -> None:
+        try:
+            job = self._job(request)
+        except Refusal as refusal:
+            self._refuse(request, refusal)
+        except Exception as error:  # a bug of ours must not leave the client waiting
+            logger.exception("request %d can't be prepared", request.id)
+            self._refuse(request, Refusal(FailureKind.GENERATION_FAILED, f"{type(error).__name__}: {error}"))
+        else:
+            self._hand_over(job)
+
+    def _refuse(self, request: EngineRequest, refusal: Refusal) -> None:
+        self._is_cancelled(request.id)
+        self._emit(StepOutput((Failed(request.id, refusal.kind, refusal.message, detail=refusal.detail),)))
+
+    def _is_cancelled(self, request_id: int) -> bool:
+        with self._lock:
+            self._preparing.discard(request_id)
+            if request_id in self._cancelled:
+                self._cancelled.remove(request_id)
+                return True
+            return False
+
+    def _hand_over(self, job: Job) -> None:
+        """To the step loop, unless a Cancel has come meanwhile; one that comes later finds the job there."""
+        with self._lock:
+            self._preparing.discard(job.id)
+            if job.id not in self._cancelled:
+                self._inbox.put(job)
+                return
+            self._cancelled.remove(job.id)
+        job.free_samplers()
+
+    def _job(self, request: EngineRequest) -> Job:
+        prompt = self._prompt(request)
+        max_new = self._max_new(request, len(prompt))
+        self._known(tuple(token for token, _ in request.sampling.logit_bias))
+        grammar = self._grammar(request.grammar_key)
+        seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(_SEED_BITS)
+        job = Job(request, prompt, max_new, samplers=[], visible=frozenset() if grammar is None else grammar.named_tokens)
+        for index in range(request.n):
+            sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), grammar)
+            sampler.accept_prompt(prompt)
+            job.samplers.append(sampler)
+        return job
+
+    def _prompt(self, request: EngineRequest) -> tuple[int, ...]:
+        vocabulary = self._backend.vocabulary
+        if isinstance(request.prompt, str):
+            prompt = vocabulary.tokenize(request.prompt, request.add_special, request.parse_special)
+        else:
+            prompt = self._known(request.prompt)
+        if not prompt and (start := vocabulary.fallback_start) is not None:
+            prompt = (start,)
+        if not prompt:
+            raise Refusal(FailureKind.BAD_REQUEST, "the prompt is empty, and the model has no token that begins a text")
+        return prompt
+
+    def _max_new(self, request: EngineRequest, n_prompt: int) -> int:
+        """Tokens that each choice may have. Raises Refusal where they don't fit beside the prompt."""
+        n_ctx = self._backend.info.n_ctx_slot
+        n_asked = request.max_tokens
+        if n_prompt + (1 if n_asked is None else n_asked) > n_ctx:
+            wanted = f"{n_prompt} tokens of prompt" + ("" if n_asked is None else f" and max_tokens {n_asked}")
+            raise Refusal(
+                FailureKind.CONTEXT_OVERFLOW,
+                f"the request needs {wanted}, but the context has room for {n_ctx} tokens",
+                {"n_prompt_tokens": n_prompt, "n_ctx": n_ctx} | ({} if n_asked is None else {"max_tokens": n_asked}),
+            )
+        return n_ctx - n_prompt if n_asked is None else n_asked

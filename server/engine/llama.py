@@ -1,0 +1,511 @@
+"""llama.cpp through its C API: the only module that imports `llama_cpp`. Model, KV cache, batches, native samplers.
+
+No policy lives here: what to decode and how to draw is decided in `core`, `scheduler` and `sampling`. Not the high-level
+`Llama` class, which holds one sequence at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits
+from server.engine.gguf_file import BadModelFile, check_file
+from server.engine.grammar_tokens import find_tokens
+from server.engine.logprobs import score_row
+from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
+from server.engine.messages import ModelInfo, ModelSpec, Sampling, TokenLogprobs
+from server.engine.mirostat import Mirostat
+from server.engine.sampling import Candidates, Rules, SequenceSampler, Stage
+from server.engine.threads import default_threads
+
+_DEFAULT_CTX = 8192
+_RANDOM_SEED = 0xFFFFFFFF  # llama.cpp's word for "any seed"
+_PIECE_BYTES = 256
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml's log levels
+_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+_MIN_KEEP = 1
+_MAX_SEQUENCES = 256
+_SENTENCEPIECE = 1  # LLAMA_VOCAB_TYPE_SPM
+
+
+class LoadError(Exception):
+    """The model can't be loaded. One line, for the user."""
+
+
+# ---- logging: warnings and errors go to stderr, where the parent keeps the last lines
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _log(level: int, text: bytes, _data: object) -> None:
+    """Lines that continue another are progress dots; they go with it."""
+    if _WARNING <= level < _CONTINUED:
+        sys.stderr.write(text.decode("utf-8", "replace"))
+
+
+# ---- candidates and samplers
+
+
+class NativeCandidates:
+    """The candidate array of `sampling.Candidates`: one buffer for the whole vocabulary, shared by numpy and llama.cpp."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._buffer = np.zeros(n_vocab, dtype=_TOKEN_DATA)
+        self._ids = self._buffer["id"]
+        self._logits = self._buffer["logit"]
+        self._data: Any = ctypes.cast(self._buffer.ctypes.data, lib.llama_token_data_p)
+        self.array = lib.llama_token_data_array(self._data, 0, -1, False)
+        self.pointer = ctypes.byref(self.array)
+
+    @property
+    def ids(self) -> Ids:
+        return self._ids[: self.array.size]
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        return self._logits[: self.array.size]
+
+    def fill(self, ids: Ids, logits: NDArray[np.float32]) -> None:
+        n_ids = len(ids)
+        self._ids[:n_ids] = ids
+        self._logits[:n_ids] = logits if n_ids == len(logits) else logits[ids]
+        self._set(n_ids, is_sorted=False)
+
+    def keep(self, which: Mask | NDArray[np.intp]) -> None:
+        kept = self._buffer[: self.array.size][which]
+        self._buffer[: len(kept)] = kept
+        self._set(len(kept), self.array.sorted and which.dtype == np.bool_)
+
+    def drop(self, position: int) -> None:
+        size = self.array.size
+        self._buffer[position : size - 1] = self._buffer[position + 1 : size].copy()
+        self._set(size - 1, self.array.sorted)
+
+    def _set(self, size: int, is_sorted: bool) -> None:
+        self.array.data = self._data
+        self.array.size = size
+        self.array.selected = -1
+        self.array.sorted = is_sorted
+
+
+class NativeStage:
+    """One or more of llama.cpp's samplers in a chain, as a `sampling.Stage`. Owns them."""
+
+    def __init__(self, samplers: Iterable[Any]) -> None:
+        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        for sampler in samplers:
+            lib.llama_sampler_chain_add(self._chain, sampler)
+
+    def apply(self, candidates: Candidates) -> None:
+        assert isinstance(candidates, NativeCandidates)
+        lib.llama_sampler_apply(self._chain, candidates.pointer)
+
+    def accept(self, token: int) -> None:
+        lib.llama_sampler_accept(self._chain, token)
+
+    def free(self) -> None:
+        lib.llama_sampler_free(self._chain)
+
+
+class DropImpossible:
+    """A `Stage` that drops candidates with a logit of -inf: top-n-sigma leaves them in, and typical-p makes NaN of them."""
+
+    def apply(self, candidates: Candidates) -> None:
+        possible = candidates.logits > -np.inf
+        if not possible.all():
+            candidates.keep(possible)
+
+    def accept(self, token: int) -> None:
+        """Nothing to note."""
+
+    def free(self) -> None:
+        """Nothing native here."""
+
+
+class NativeDist:
+    """llama.cpp's seeded draw: the softmax of what is left, with a Mersenne Twister of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self._sampler = lib.llama_sampler_init_dist(seed)
+
+    def pick(self, candidates: Candidates) -> int:
+        assert isinstance(candidates, NativeCandidates)
+        lib.llama_sampler_apply(self._sampler, candidates.pointer)
+        return int(candidates.array.selected)
+
+    def free(self) -> None:
+        lib.llama_sampler_free(self._sampler)
+
+
+class NativeGrammar:
+    """llama.cpp's grammar sampler as `mask.NativeGrammar`. `scratch` is shared by all grammars of one thread."""
+
+    def __init__(self, sampler: Any, scratch: NativeCandidates) -> None:
+        self._sampler = sampler
+        self._scratch = scratch
+
+    def filter(self, ids: Ids) -> Mask:
+        scratch = self._scratch
+        scratch._ids[: len(ids)] = ids
+        scratch._logits[: len(ids)] = 0.0
+        scratch._set(len(ids), is_sorted=False)
+        lib.llama_sampler_apply(self._sampler, scratch.pointer)
+        return np.asarray(scratch.logits == 0.0)
+
+    def permits(self, token: int) -> bool:
+        scratch = self._scratch
+        scratch._ids[0] = token
+        scratch._logits[0] = 0.0
+        scratch._set(1, is_sorted=False)
+        lib.llama_sampler_apply(self._sampler, scratch.pointer)
+        return bool(scratch._logits[0] == 0.0)
+
+    def accept(self, token: int) -> None:
+        lib.llama_sampler_accept(self._sampler, token)
+
+    def free(self) -> None:
+        lib.llama_sampler_free(self._sampler)
+
+
+class PristineGrammar:
+    """A grammar in its first state (`backend.Grammar`), with the tokens that its text names."""
+
+    def __init__(self, sampler: Any, named_tokens: frozenset[int], negates: bool) -> None:
+        self._sampler = sampler
+        self.named_tokens = named_tokens
+        self.negates = negates
+
+    def instance(self, scratch: NativeCandidates) -> NativeGrammar:
+        """A copy for one sequence."""
+        return NativeGrammar(lib.llama_sampler_clone(self._sampler), scratch)
+
+    def __del__(self) -> None:
+        lib.llama_sampler_free(self._sampler)
+
+
+# ---- the vocabulary
+
+
+class LlamaVocabulary:
+    """`backend.Vocabulary` over llama.cpp's. Pieces are cached; the index over all of them is made when first needed."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.n_tokens = int(lib.llama_vocab_n_tokens(handle))
+        self._pieces: dict[int, bytes] = {}
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+        n_most = len(data) + 8
+        while True:
+            tokens = (lib.llama_token * n_most)()
+            n_found = lib.llama_tokenize(self.handle, data, len(data), tokens, n_most, add_special, parse_special)
+            if n_found >= 0:
+                return tuple(tokens[:n_found])
+            n_most = -n_found
+
+    def piece(self, token: int) -> bytes:
+        if (piece := self._pieces.get(token)) is None:
+            piece = self._pieces[token] = self._native_piece(token)
+        return piece
+
+    def _native_piece(self, token: int) -> bytes:
+        size = _PIECE_BYTES
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            length = lib.llama_token_to_piece(self.handle, token, buffer, size, 0, True)
+            if length >= 0:
+                return buffer.raw[:length]
+            size = -length
+
+    def is_eog(self, token: int) -> bool:
+        return bool(lib.llama_vocab_is_eog(self.handle, token))
+
+    def is_control(self, token: int) -> bool:
+        return bool(lib.llama_vocab_is_control(self.handle, token))
+
+    @property
+    def fallback_start(self) -> int | None:
+        for token in (lib.llama_vocab_bos(self.handle), lib.llama_vocab_eos(self.handle)):
+            if token >= 0:
+                return int(token)
+        return None
+
+    @property
+    def is_sentencepiece(self) -> bool:
+        """Whether words begin with a space of their own, at the start of a text too."""
+        return bool(lib.llama_vocab_type(self.handle) == _SENTENCEPIECE)
+
+    @cached_property
+    def index(self) -> VocabularyIndex:
+        """All tokens by kind and first byte (a tenth of a second for 49k tokens)."""
+        tokens = range(self.n_tokens)
+        controls = np.fromiter(map(self.is_control, tokens), dtype=np.bool_, count=self.n_tokens)
+        eogs = np.fromiter(map(self.is_eog, tokens), dtype=np.bool_, count=self.n_tokens)
+        return VocabularyIndex([self.piece(token) for token in tokens], controls, eogs)
+
+
+# ---- the model
+
+
+class LlamaBackend:
+    """`backend.Backend` over one llama.cpp model and context, with one KV cache for all sequences.
+
+    What isn't promised: bit-equal logits for a sequence alone and beside others (a batch's shape chooses ggml's kernels,
+    and their sums differ in the last bits), nor across builds, machines and thread counts.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        check_file(spec.path)
+        lib.llama_log_set(_log, None)
+        lib.llama_backend_init()
+        self._model = self._load(spec)
+        self.vocabulary = LlamaVocabulary(lib.llama_model_get_vocab(self._model))
+        n_train = int(lib.llama_model_n_ctx_train(self._model))
+        self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
+        self.n_batch = spec.n_batch
+        self.n_outputs = max(32, 2 * spec.n_slots)
+        self._n_threads = spec.n_threads or default_threads()
+        self._context = self._open(spec)
+        self._memory = lib.llama_get_memory(self._context)
+        self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
+        for position in range(self.n_batch):
+            self._batch.n_seq_id[position] = 1
+        self._candidates = NativeCandidates(self.vocabulary.n_tokens)
+        self._scratch = NativeCandidates(self.vocabulary.n_tokens)
+        self.info = self._describe(spec, n_train)
+
+    @staticmethod
+    def _load(spec: ModelSpec) -> Any:
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = spec.n_gpu_layers
+        model = lib.llama_model_load_from_file(spec.path.encode(), params)
+        if not model:
+            raise LoadError(f"llama.cpp can't load {spec.path}")
+        if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
+            raise LoadError(f"{spec.path} is not a decoder-only language model")
+        return model
+
+    def _open(self, spec: ModelSpec) -> Any:
+        n_sequences = 2 * spec.n_slots
+        if n_sequences > _MAX_SEQUENCES:
+            raise LoadError(f"at most {_MAX_SEQUENCES // 2} slots are possible, not {spec.n_slots}")
+        params = lib.llama_context_default_params()
+        params.n_ctx = self._n_ctx_slot * spec.n_slots
+        params.n_batch = params.n_ubatch = self.n_batch
+        params.n_seq_max = n_sequences
+        params.n_outputs_max = self.n_outputs
+        params.n_threads = params.n_threads_batch = self._n_threads
+        params.kv_unified = True
+        params.swa_full = True  # sequences share prefixes by cell, which a sliding window would lose
+        context = lib.llama_init_from_model(self._model, params)
+        if not context:
+            raise LoadError(f"no memory for a context of {params.n_ctx} tokens ({spec.n_slots} × {self._n_ctx_slot})")
+        return context
+
+    def _describe(self, spec: ModelSpec, n_train: int) -> ModelInfo:
+        vocabulary, handle, model = self.vocabulary, self.vocabulary.handle, self._model
+        metadata = self._metadata()
+        template = lib.llama_model_chat_template(model, None)
+        description = ctypes.create_string_buffer(_PIECE_BYTES)
+        lib.llama_model_desc(model, description, _PIECE_BYTES)
+        return ModelInfo(
+            name=metadata.get("general.name", ""),
+            n_vocab=vocabulary.n_tokens,
+            n_ctx_slot=self._n_ctx_slot,
+            n_ctx_train=n_train,
+            n_slots=spec.n_slots,
+            n_params=int(lib.llama_model_n_params(model)),
+            size_bytes=int(lib.llama_model_size(model)),
+            description=description.value.decode("utf-8", "replace"),
+            chat_template=template.decode("utf-8", "replace") if template else None,
+            bos_token=self._token_text(lib.llama_vocab_bos(handle)),
+            eos_token=self._token_text(lib.llama_vocab_eos(handle)),
+            add_bos=bool(lib.llama_vocab_get_add_bos(handle)),
+            add_space_prefix=vocabulary.is_sentencepiece and metadata.get("tokenizer.ggml.add_space_prefix", "true") != "false",
+            metadata=metadata,
+        )
+
+    def _token_text(self, token: int) -> str:
+        return self.vocabulary.piece(token).decode("utf-8", "replace") if token >= 0 else ""
+
+    def _metadata(self) -> dict[str, str]:
+        """The model file's scalar metadata; llama.cpp cuts long values."""
+        pairs = {}
+        for i in range(lib.llama_model_meta_count(self._model)):
+            key = self._meta_text(lib.llama_model_meta_key_by_index, i)
+            if not key.startswith("tokenizer.chat_template"):
+                pairs[key] = self._meta_text(lib.llama_model_meta_val_str_by_index, i)
+        return pairs
+
+    def _meta_text(self, read: Any, position: int) -> str:
+        buffer = ctypes.create_string_buffer(4096)
+        read(self._model, position, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    # -- decoding
+
+    def decode(self, batch: Batch) -> None:
+        native = self._batch
+        native.n_tokens = len(batch)
+        for i, (token, position, seq_id, output) in enumerate(
+            zip(batch.tokens, batch.positions, batch.seq_ids, batch.outputs, strict=True)
+        ):
+            native.token[i] = token
+            native.pos[i] = position
+            native.seq_id[i][0] = seq_id
+            native.logits[i] = output
+        code = lib.llama_decode(self._context, native)
+        if code != 0:
+            raise BackendError(f"llama_decode failed with code {code}")
+
+    def logits(self, index: int) -> Logits:
+        pointer = lib.llama_get_logits_ith(self._context, index)
+        if not pointer:
+            raise BackendError(f"no logits for token {index} of the batch")
+        return np.ctypeslib.as_array(pointer, (self.vocabulary.n_tokens,))
+
+    def keep(self, logits: Logits) -> Logits:
+        assert isinstance(logits, np.ndarray)
+        return logits.copy()
+
+    def score(self, logits: Logits, token: int, n_top: int) -> TokenLogprobs:
+        assert isinstance(logits, np.ndarray)
+        return score_row(logits, token, n_top, self.vocabulary.piece)
+
+    def copy_sequence(self, source: int, target: int) -> None:
+        lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def remove_sequence(self, seq_id: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
+
+    def set_busy(self, busy: bool) -> None:
+        n_threads = max(1, self._n_threads - 1) if busy else self._n_threads
+        lib.llama_set_n_threads(self._context, n_threads, n_threads)
+
+    # -- sampling
+
+    def compile_grammar(self, gbnf: str) -> Grammar:
+        names = find_tokens(gbnf, self.vocabulary.n_tokens, lambda name: self.vocabulary.tokenize(name, False, True))
+        if not gbnf.strip() or "\0" in gbnf:
+            raise GrammarRejected("the grammar is empty or holds a NUL")
+        sampler = lib.llama_sampler_init_grammar(self.vocabulary.handle, gbnf.encode(), b"root")
+        if not sampler:
+            raise GrammarRejected("llama.cpp can't read the grammar")
+        grammar = PristineGrammar(sampler, names.ids, names.negates)
+        mask = self._mask(grammar, NativeCandidates(self.vocabulary.n_tokens))
+        try:
+            if not mask.can_end and not mask.can_continue():
+                raise GrammarRejected("the model's vocabulary can't spell any sentence of the grammar")
+        finally:
+            mask.free()
+        return grammar
+
+    def _mask(self, grammar: PristineGrammar, scratch: NativeCandidates) -> GrammarMask:
+        named = np.array(sorted(grammar.named_tokens), dtype=np.int32)
+        return GrammarMask(grammar.instance(scratch), self.vocabulary.index, named, grammar.negates)
+
+    def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> SequenceSampler:
+        assert grammar is None or isinstance(grammar, PristineGrammar)
+        seed = seed if seed != _RANDOM_SEED else seed - 1
+        return SequenceSampler(
+            rules=_rules(sampling),
+            index=self.vocabulary.index,
+            candidates=self._candidates,
+            weigh=self._weigh(sampling),
+            shape=_shape(sampling, seed),
+            dist=NativeDist(seed),
+            mask=None if grammar is None else self._mask(grammar, self._scratch),
+        )
+
+    def _weigh(self, sampling: Sampling) -> list[Stage]:
+        """Bias, penalties and DRY: what changes logits token by token."""
+        samplers = []
+        biases = [(token, bias) for token, bias in sampling.logit_bias if bias > -np.inf]
+        if biases:
+            array = (lib.llama_logit_bias * len(biases))(*(lib.llama_logit_bias(*bias) for bias in biases))
+            samplers.append(lib.llama_sampler_init_logit_bias(self.vocabulary.n_tokens, len(biases), array))
+        penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
+        if penalties != (1.0, 0.0, 0.0) and (last_n := self._last_n(sampling.repeat_last_n)):
+            samplers.append(lib.llama_sampler_init_penalties(self.vocabulary.n_tokens, last_n, *penalties))
+        if sampling.dry_multiplier > 0:
+            samplers.append(self._dry(sampling))
+        return [NativeStage(samplers)] if samplers else []
+
+    def _last_n(self, last_n: int) -> int:
+        """-1 is the whole context."""
+        return self._n_ctx_slot if last_n < 0 else last_n
+
+    def _dry(self, sampling: Sampling) -> Any:
+        breakers = [breaker.encode() for breaker in sampling.dry_sequence_breakers]
+        array = (ctypes.c_char_p * len(breakers))(*breakers)
+        return lib.llama_sampler_init_dry(
+            self.vocabulary.handle,
+            sampling.dry_multiplier,
+            sampling.dry_base,
+            sampling.dry_allowed_length,
+            self._last_n(sampling.dry_penalty_last_n),
+            array,
+            len(breakers),
+        )
+
+
+def load(spec: ModelSpec) -> LlamaBackend:
+    """Load a model. Raises LoadError."""
+    try:
+        return LlamaBackend(spec)
+    except BadModelFile as error:
+        raise LoadError(str(error)) from error
+
+
+def _rules(sampling: Sampling) -> Rules:
+    depends_on_all = sampling.top_k <= 0 or sampling.top_n_sigma > 0 or sampling.mirostat != 0
+    return Rules(
+        is_greedy=sampling.temperature <= 0,
+        grammar_first=sampling.grammar_first,
+        n_best=None if depends_on_all else sampling.top_k,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        banned=tuple(token for token, bias in sampling.logit_bias if bias == -np.inf),
+    )
+
+
+def _shape(sampling: Sampling, seed: int) -> list[Stage]:
+    """Truncation and temperature in llama.cpp's default order, or temperature and Mirostat."""
+    if sampling.temperature <= 0:
+        return []
+    if sampling.mirostat:
+        mirostat = Mirostat(sampling.mirostat, sampling.mirostat_tau, sampling.mirostat_eta)
+        return [NativeStage([_temperature(sampling)]), mirostat]
+    sigma: list[Stage] = []
+    if sampling.top_n_sigma > 0:
+        sigma = [NativeStage([lib.llama_sampler_init_top_n_sigma(sampling.top_n_sigma)]), DropImpossible()]
+    return [*sigma, NativeStage([*_truncation(sampling, seed), _temperature(sampling)])]
+
+
+def _truncation(sampling: Sampling, seed: int) -> Sequence[Any]:
+    samplers = []
+    if sampling.top_k > 0:
+        samplers.append(lib.llama_sampler_init_top_k(sampling.top_k))
+    if sampling.typical_p < 1:
+        samplers.append(lib.llama_sampler_init_typical(sampling.typical_p, _MIN_KEEP))
+    if sampling.top_p < 1:
+        samplers.append(lib.llama_sampler_init_top_p(sampling.top_p, _MIN_KEEP))
+    if sampling.min_p > 0:
+        samplers.append(lib.llama_sampler_init_min_p(sampling.min_p, _MIN_KEEP))
+    if sampling.xtc_probability > 0:
+        samplers.append(lib.llama_sampler_init_xtc(sampling.xtc_probability, sampling.xtc_threshold, _MIN_KEEP, seed))
+    return samplers
+
+
+def _temperature(sampling: Sampling) -> Any:
+    if sampling.dynatemp_range > 0:
+        return lib.llama_sampler_init_temp_ext(sampling.temperature, sampling.dynatemp_range, sampling.dynatemp_exponent)
+    return lib.llama_sampler_init_temp(sampling.temperature)

@@ -1,0 +1,144 @@
+"""What a grammar permits of the vocabulary, asked as cheaply as can be (spec section 8, points 1 and 2).
+
+The native grammar sampler is the only judge: nothing here reads a grammar. Asking about one token costs microseconds, about
+a whole vocabulary 10 to 150 ms; so the vocabulary is indexed by first byte, and only tokens whose first byte is permitted
+are asked. A byte is permitted exactly if the token that spells this one byte is.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = NDArray[np.int32]
+Mask: TypeAlias = NDArray[np.bool_]
+
+_NO_TOKEN = -1
+_LARGE = 1024  # from here on the index is cheaper than asking about every candidate
+
+
+class NativeGrammar(Protocol):
+    """llama.cpp's grammar sampler in some state."""
+
+    def filter(self, ids: Ids) -> Mask:
+        """Which of `ids` may come next."""
+
+    def permits(self, token: int) -> bool:
+        """Whether `token` may come next."""
+
+    def accept(self, token: int) -> None:
+        """Go on with `token`. A token that isn't permitted kills the process."""
+
+    def free(self) -> None:
+        """Give the native state back."""
+
+
+class VocabularyIndex:
+    """The vocabulary's tokens by kind and by first byte. `text_ids` are those that count as text, in rising order."""
+
+    def __init__(self, pieces: list[bytes], controls: Mask, eogs: Mask) -> None:
+        n_tokens = len(pieces)
+        firsts = np.fromiter((piece[0] if piece else 256 for piece in pieces), dtype=np.int32, count=n_tokens)
+        lengths = np.fromiter(map(len, pieces), dtype=np.int32, count=n_tokens)
+        is_text = ~controls & ~eogs & (lengths > 0)
+        self.n_tokens = n_tokens
+        self.all_ids: Ids = np.arange(n_tokens, dtype=np.int32)
+        self.no_eog_ids: Ids = self.all_ids[~eogs]
+        self.eog_ids: Ids = self.all_ids[eogs]
+        self.text_ids: Ids = self.all_ids[is_text]
+        text_firsts = firsts[self.text_ids]
+        self.buckets: list[Ids] = [self.text_ids[text_firsts == byte] for byte in range(256)]
+        singles = [self._single(bucket, lengths) for bucket in self.buckets]
+        self.probes: Ids = np.array([token for token in singles if token != _NO_TOKEN], dtype=np.int32)
+        self.probe_bytes: list[int] = [byte for byte, token in enumerate(singles) if token != _NO_TOKEN]
+        unprobed = [bucket for bucket, token in zip(self.buckets, singles, strict=True) if token == _NO_TOKEN and len(bucket)]
+        self.unprobed_ids: Ids = np.concatenate(unprobed) if unprobed else np.empty(0, dtype=np.int32)
+
+    @staticmethod
+    def _single(bucket: Ids, lengths: NDArray[np.int32]) -> int:
+        """The token of this bucket that is one byte long, if there is one."""
+        singles = bucket[lengths[bucket] == 1]
+        return int(singles[0]) if len(singles) else _NO_TOKEN
+
+    @property
+    def is_byte_complete(self) -> bool:
+        """Whether every byte that UTF-8 uses (NUL excepted, which no grammar matches) can be spelled alone."""
+        spelled = set(self.probe_bytes)
+        return all(byte in spelled for byte in range(1, 256) if byte not in (0xC0, 0xC1) and byte < 0xF5)
+
+
+class GrammarMask:
+    """One sequence's grammar. `named` are the token ids that its text names; with `negates` it names some by `!<…>`."""
+
+    def __init__(self, native: NativeGrammar, index: VocabularyIndex, named: Ids, negates: bool) -> None:
+        self._native = native
+        self._index = index
+        self._named = named
+        self._negates = negates
+        self._can_end: bool | None = None
+        self._lately_permitted = _NO_TOKEN  # a probe that passed before is likely to pass again
+        eogs = set(index.eog_ids.tolist())
+        extra = np.array([token for token in named.tolist() if token not in eogs], dtype=np.int32)
+        self.text_ids: Ids = index.text_ids if not len(extra) else np.union1d(index.text_ids, extra)
+        self.ids_with_end: Ids = np.union1d(self.text_ids, index.eog_ids)
+
+    @property
+    def can_end(self) -> bool:
+        """Whether the text so far is a sentence of the grammar: exactly then are end-of-generation tokens permitted."""
+        if self._can_end is None:
+            eogs = self._index.eog_ids
+            self._can_end = bool(len(eogs)) and self._native.permits(int(eogs[0]))
+        return self._can_end
+
+    def must_end(self) -> bool:
+        """Whether the text is a sentence that can't go on."""
+        return self.can_end and not self.can_continue()
+
+    def can_continue(self) -> bool:
+        """Whether any token but the end is permitted."""
+        if self._lately_permitted != _NO_TOKEN and self._native.permits(self._lately_permitted):
+            return True
+        for ids in (self._index.probes, self._named_text(), self._index.unprobed_ids):
+            if len(ids) and (passed := ids[self._native.filter(ids)]).size:
+                self._lately_permitted = int(passed[0])
+                return True
+        return self._negates and bool(self._native.filter(self.text_ids).any())
+
+    def _named_text(self) -> Ids:
+        return self._named[~np.isin(self._named, self._index.eog_ids)]
+
+    def permits(self, token: int) -> bool:
+        """Whether `token` may come next."""
+        return self._native.permits(token)
+
+    def filter(self, ids: Ids) -> Mask:
+        """Which of `ids` may come next; through the index where that is cheaper."""
+        if len(ids) < _LARGE:
+            return self._native.filter(ids)
+        table = np.zeros(self._index.n_tokens, dtype=np.bool_)
+        table[self.all_permitted()] = True
+        return table[ids]
+
+    def all_permitted(self) -> Ids:
+        """Every permitted token of the vocabulary (end-of-generation tokens included)."""
+        end = self._index.eog_ids if self.can_end else self._index.eog_ids[:0]
+        asked = self.text_ids if self._negates else self._begun_ids()
+        return np.concatenate([asked[self._native.filter(asked)], end])
+
+    def _begun_ids(self) -> Ids:
+        """The tokens that begin with a permitted byte, and those that the index can't judge."""
+        index = self._index
+        passed = self._native.filter(index.probes)
+        buckets = [index.buckets[byte] for byte, ok in zip(index.probe_bytes, passed.tolist(), strict=True) if ok]
+        return np.unique(np.concatenate([*buckets, index.unprobed_ids, self._named_text()])).astype(np.int32)
+
+    def accept(self, token: int) -> None:
+        """Go on with a token that `permits` or `filter` has let through in this state."""
+        self._native.accept(token)
+        self._can_end = None
+
+    def free(self) -> None:
+        """Give the native state back."""
+        self._native.free()

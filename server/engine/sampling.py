@@ -1,0 +1,235 @@
+"""One sequence's sampling step: chain, RNG and grammar put together as spec section 8 has it.
+
+The chain runs once over the logits, without the grammar; the drawn token is put to the grammar alone; if refused it leaves
+the candidates and the rest are drawn again with the same random numbers. Only if none is permitted does the grammar go
+before the chain. Control tokens and, until the grammar can end, end-of-generation tokens are never candidates at all.
+
+All work over the vocabulary is llama.cpp's or numpy's. What the native parts look like is a Protocol here; `llama.py` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server.engine.backend import Logits
+from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
+
+_N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the grammar at once
+_SCREEN_FACTOR = 4  # how many of the best candidates are asked for each one that is needed
+_MIN_SCREEN = 64
+
+
+class Candidates(Protocol):
+    """llama.cpp's array of candidate tokens, preallocated for the whole vocabulary."""
+
+    @property
+    def ids(self) -> Ids:
+        """The candidates' tokens; a view."""
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Their logits; a view."""
+
+    def fill(self, ids: Ids, logits: NDArray[np.float32]) -> None:
+        """Begin anew with `ids` and their entries of the row `logits`."""
+
+    def keep(self, which: Mask | NDArray[np.intp]) -> None:
+        """Drop all others, keeping the order."""
+
+    def drop(self, position: int) -> None:
+        """Drop one."""
+
+
+class Stage(Protocol):
+    """A part of the sampler chain that changes the candidates."""
+
+    def apply(self, candidates: Candidates) -> None:
+        """Change logits, order or number of candidates."""
+
+    def accept(self, token: int) -> None:
+        """Note the token that was taken."""
+
+    def free(self) -> None:
+        """Give the native state back."""
+
+
+class Dist(Protocol):
+    """The seeded draw from what the chain has left."""
+
+    def pick(self, candidates: Candidates) -> int:
+        """The position of the drawn candidate."""
+
+    def free(self) -> None:
+        """Give the native state back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a sampler obeys besides its chain.
+
+    n_best: of how many best candidates the truncation depends (None: of all). banned: tokens that are never drawn.
+    """
+
+    is_greedy: bool
+    grammar_first: bool
+    n_best: int | None
+    min_tokens: int
+    ignore_eos: bool
+    banned: tuple[int, ...] = ()
+
+
+class SequenceSampler:
+    """A sequence's `TokenSampler`: see the module for the rules, `Rules` for the knobs.
+
+    `weigh` is the part of the chain that changes logits token by token (bias, penalties, DRY), `shape` the rest up to the
+    temperature. The candidates are scratch space shared by all sequences of a step loop.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        index: VocabularyIndex,
+        candidates: Candidates,
+        weigh: Sequence[Stage],
+        shape: Sequence[Stage],
+        dist: Dist,
+        mask: GrammarMask | None,
+    ) -> None:
+        self._rules = rules
+        self._index = index
+        self._candidates = candidates
+        self._weigh = tuple(weigh)
+        self._shape = tuple(shape)
+        self._dist = dist
+        self._mask = mask
+        self._n_accepted = 0
+        self._let_through: int | None = None
+        self._free_ids = self._without_banned(index.all_ids)
+        self._free_ids_no_eog = self._without_banned(index.no_eog_ids)
+
+    def _without_banned(self, ids: Ids) -> Ids:
+        banned = self._rules.banned
+        return ids[~np.isin(ids, np.array(banned, dtype=np.int32))] if banned else ids
+
+    @property
+    def _may_stop(self) -> bool:
+        """Whether min_tokens and ignore_eos leave end-of-generation tokens in."""
+        return not self._rules.ignore_eos and self._n_accepted >= self._rules.min_tokens
+
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        for stage in self._weigh:
+            for token in tokens:
+                stage.accept(token)
+
+    def draw(self, logits: Logits) -> int | None:
+        row = cast("NDArray[np.float32]", logits)
+        token = self._draw_free(row) if self._mask is None else self._draw_constrained(row, self._mask)
+        self._let_through = token
+        return token
+
+    def accept(self, token: int) -> None:
+        assert token == self._let_through, "only what was drawn may be accepted"
+        self._let_through = None
+        self._n_accepted += 1
+        for stage in (*self._weigh, *self._shape):
+            stage.accept(token)
+        if self._mask is not None:
+            self._mask.accept(token)
+
+    def must_end(self) -> bool:
+        return self._mask is not None and self._mask.must_end()
+
+    def drop_grammar(self) -> None:
+        if self._mask is not None:
+            self._mask.free()
+            self._mask = None
+
+    def free(self) -> None:
+        self.drop_grammar()
+        self._dist.free()
+        for stage in (*self._weigh, *self._shape):
+            stage.free()
+
+    def _begin(self, ids: Ids, row: NDArray[np.float32]) -> None:
+        """The candidates as penalties and biases leave them."""
+        self._candidates.fill(ids, row)
+        for stage in self._weigh:
+            stage.apply(self._candidates)
+
+    def _truncate(self) -> None:
+        for stage in self._shape:
+            stage.apply(self._candidates)
+
+    def _pick(self) -> int:
+        position = self._dist.pick(self._candidates)
+        return int(self._candidates.ids[position])
+
+    def _draw_free(self, row: NDArray[np.float32]) -> int:
+        self._begin(self._free_ids if self._may_stop else self._free_ids_no_eog, row)
+        if self._rules.is_greedy:
+            return self._best()
+        self._truncate()
+        return self._pick()
+
+    def _best(self) -> int:
+        return int(self._candidates.ids[np.argmax(self._candidates.logits)])
+
+    def _draw_constrained(self, row: NDArray[np.float32], mask: GrammarMask) -> int | None:
+        every = mask.ids_with_end if self._may_stop and mask.can_end else mask.text_ids
+        token = self._draw_among(self._without_banned(every), row, mask)
+        if token is None and self._rules.banned:
+            return self._draw_among(every, row, mask)  # against logit_bias the constraint wins
+        return token
+
+    def _draw_among(self, ids: Ids, row: NDArray[np.float32], mask: GrammarMask) -> int | None:
+        self._begin(ids, row)
+        if self._rules.is_greedy:
+            best = self._best()
+            return best if mask.permits(best) else self._draw_masked(mask)
+        if self._rules.grammar_first:
+            return self._draw_masked(mask)
+        self._truncate()
+        token = self._draw_permitted(mask)
+        if token is not None:
+            return token
+        self._begin(ids, row)
+        return self._draw_masked(mask)
+
+    def _draw_permitted(self, mask: GrammarMask) -> int | None:
+        """Draw from the chain's final candidates until the grammar permits one; None if it permits none of them."""
+        candidates = self._candidates
+        for _ in range(_N_SINGLE_QUESTIONS):
+            if not len(candidates.ids):
+                return None
+            position = self._dist.pick(candidates)
+            token = int(candidates.ids[position])
+            if mask.permits(token):
+                return token
+            candidates.drop(position)
+        candidates.keep(mask.filter(candidates.ids))
+        return self._pick() if len(candidates.ids) else None
+
+    def _draw_masked(self, mask: GrammarMask) -> int | None:
+        """The grammar goes before the truncation: the whole vocabulary's permitted tokens, or as many as can matter."""
+        self._candidates.keep(self._permitted(mask, 1 if self._rules.is_greedy else self._rules.n_best))
+        if not len(self._candidates.ids):
+            return None
+        if self._rules.is_greedy:
+            return self._best()
+        self._truncate()
+        return self._pick()
+
+    def _permitted(self, mask: GrammarMask, n_needed: int | None) -> Mask | NDArray[np.intp]:
+        """Which candidates are permitted; at least the `n_needed` best of them, where that many are enough."""
+        ids, logits = self._candidates.ids, self._candidates.logits
+        if n_needed is not None and (n_screened := max(_MIN_SCREEN, _SCREEN_FACTOR * n_needed)) < len(ids):
+            best = np.argpartition(logits, len(ids) - n_screened)[len(ids) - n_screened :]
+            best = np.sort(best[mask.filter(ids[best])])
+            if len(best) >= n_needed:
+                return best
+        return mask.filter(ids)

@@ -1,0 +1,92 @@
+"""The state of what is being generated: a Job is a request, a Sequence one of its choices. No decisions are taken here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from server.engine.backend import Logits, TokenSampler
+from server.engine.messages import EngineRequest, TokenLogprobs
+from server.engine.text import TextAssembler
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request with its prompt as tokens. `samplers[i]` is choice i's; `max_new` counts tokens of one choice.
+
+    The prompt's KV cells belong to sequence id `stem` until the last choice takes that id over.
+    """
+
+    request: EngineRequest
+    prompt: tuple[int, ...]
+    max_new: int
+    samplers: list[TokenSampler]
+    visible: frozenset[int] = frozenset()  # control tokens that count as text
+    pending: deque[int] = field(default_factory=deque)  # choices that haven't started
+    running: list[Sequence] = field(default_factory=list)
+    stem: int | None = None
+    n_prefilled: int = 0
+    last_logits: Logits | None = None  # after the prompt, kept while choices are pending
+    scores: list[TokenLogprobs | None] = field(default_factory=list)
+    started_at: float = 0.0
+    prompt_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.pending.extend(range(self.request.n))
+
+    @property
+    def id(self) -> int:
+        """The request's number."""
+        return self.request.id
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the whole prompt is in the KV cache."""
+        return self.n_prefilled == len(self.prompt)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every choice has ended."""
+        return not self.pending and not self.running
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether the prompt's own tokens are to be scored."""
+        return self.request.prompt_logprobs is not None
+
+    @property
+    def n_cells(self) -> int:
+        """KV cells reserved by now: the prompt once, and what each running choice may write."""
+        return len(self.prompt) + self.max_new * len(self.running)
+
+    def free_samplers(self) -> None:
+        """Give back what choices that never started hold."""
+        for index in self.pending:
+            self.samplers[index].free()
+        self.pending.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One choice. `next_token` was drawn and isn't decoded yet; `position` is where it goes."""
+
+    job: Job
+    index: int
+    seq_id: int
+    sampler: TokenSampler
+    text: TextAssembler
+    position: int
+    next_token: int | None = None
+    n_tokens: int = 0
+    first_token_at: float = 0.0
+
+    @property
+    def can_decode(self) -> bool:
+        """Whether there is a token to run the model on."""
+        return self.next_token is not None
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds since the first token."""
+        return time.monotonic() - self.first_token_at if self.first_token_at else 0.0
