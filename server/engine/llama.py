@@ -33,6 +33,7 @@ _WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml's log levels
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
+_NO_TEXT = 1 | 8  # attributes: unknown, control
 _SENTENCEPIECE = 1  # LLAMA_VOCAB_TYPE_SPM
 
 
@@ -247,9 +248,10 @@ class LlamaVocabulary:
     def index(self) -> VocabularyIndex:
         """All tokens by kind and first byte (a tenth of a second for 49k tokens)."""
         tokens = range(self.n_tokens)
-        controls = np.fromiter(map(self.is_control, tokens), dtype=np.bool_, count=self.n_tokens)
+        attributes = (lib.llama_vocab_get_attr(self.handle, token) for token in tokens)
+        no_text = np.fromiter((bool(attribute & _NO_TEXT) for attribute in attributes), dtype=np.bool_, count=self.n_tokens)
         eogs = np.fromiter(map(self.is_eog, tokens), dtype=np.bool_, count=self.n_tokens)
-        return VocabularyIndex([self.piece(token) for token in tokens], controls, eogs)
+        return VocabularyIndex([self.piece(token) for token in tokens], no_text, eogs)
 
 
 # ---- the model

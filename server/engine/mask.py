@@ -38,11 +38,11 @@ class NativeGrammar(Protocol):
 class VocabularyIndex:
     """The vocabulary's tokens by kind and by first byte. `text_ids` are those that count as text, in rising order."""
 
-    def __init__(self, pieces: list[bytes], controls: Mask, eogs: Mask) -> None:
+    def __init__(self, pieces: list[bytes], no_text: Mask, eogs: Mask) -> None:
         n_tokens = len(pieces)
         firsts = np.fromiter((piece[0] if piece else 256 for piece in pieces), dtype=np.int32, count=n_tokens)
         lengths = np.fromiter(map(len, pieces), dtype=np.int32, count=n_tokens)
-        is_text = ~controls & ~eogs & (lengths > 0)
+        is_text = ~no_text & ~eogs & (lengths > 0)
         self.n_tokens = n_tokens
         self.all_ids: Ids = np.arange(n_tokens, dtype=np.int32)
         self.no_eog_ids: Ids = self.all_ids[~eogs]
