@@ -7,6 +7,7 @@ a moment for a model that is about to be ready, else it gets ModelLoading. Only 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -130,12 +131,13 @@ class Manager:
         Waits a few seconds for a process that is starting. Raises ModelNotFound, ModelLoading, EngineStartFailed.
         """
         slot = self._load(self._entry(name))
-        if slot.loading is None:
+        task = slot.loading  # unset when it is done
+        if task is None:
             return await self.wait_loaded(name)
         grace_s = 0.0 if slot.is_fetching else self._grace_s
-        done, _ = await asyncio.wait((slot.loading,), timeout=grace_s)
+        done, _ = await asyncio.wait((task,), timeout=grace_s)
         if done:
-            return slot.loading.result()
+            return task.result()
         what = "is being fetched" if slot.is_fetching else "is being loaded"
         retry_after_s = _RETRY_FETCHING_S if slot.is_fetching else _RETRY_LOADING_S
         raise ModelLoading(f"model {slot.entry.alias} {what}", param="model", retry_after_s=retry_after_s)
@@ -234,7 +236,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
             outcome: tuple[T | None, BaseException | None] = (work(), None)
         except Exception as error:
             outcome = (None, error)
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="fetch", daemon=True).start()
