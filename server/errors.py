@@ -6,8 +6,9 @@ ServerError                       status, code, param
  │  ├ ConstraintRejected 400      a constraint that can't be enforced
  │  └ ContextOverflow 400         prompt and max_tokens don't fit
  ├ Unauthorized 401 · ForeignOrigin 403 · ModelNotFound 404 · RouteNotFound 404 · MethodNotAllowed 405 · BodyTooLarge 413
- ├ QueueFull 429 · ModelLoading 503      with retry_after_s
+ ├ QueueFull 429 · ModelLoading 503 · ShuttingDown 503      with retry_after_s
  └ EngineError
+    ├ InternalError 500           a bug of ours
     ├ EngineStartFailed 500       the model can't be loaded
     ├ GenerationFailed 500        this request failed, the model lives
     └ EngineDied 502              the model's process died
@@ -119,6 +120,13 @@ class ModelLoading(ServerError):
     default_code = "model_loading"
 
 
+class ShuttingDown(ServerError):
+    """The server is going down: it takes nothing new, and has ended what ran longer than the drain."""
+
+    status = 503
+    default_code = "shutting_down"
+
+
 class EngineError(ServerError):
     """Something went wrong on our side of the request."""
 
@@ -140,3 +148,26 @@ class EngineDied(EngineError):
 
     status = 502
     default_code = "engine_died"
+
+
+class InternalError(EngineError):
+    """A bug of ours: the log has the traceback, the answer only says so."""
+
+    default_code = "internal_error"
+
+
+def wrong_type(path: str, expected: str, value: object) -> BadRequest:
+    """The error for a JSON value of another type than `expected` (say "a string") at `path`."""
+    return BadRequest(f"{path} must be {expected}, not {_json_type(value)}", param=path, code="invalid_type")
+
+
+def _json_type(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "an object" if isinstance(value, dict) else "a number"

@@ -1,0 +1,117 @@
+"""The server's own routes, in llama.cpp's shapes where it has them: health, tokens, templates, and the constraint's report."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from server.api.body import read_json_object
+from server.api.interrupt import run_interruptibly
+from server.api.openai.chat import decode_prompt
+from server.api.openai.wire import ChatFields, read_fields
+from server.api.respond import json_response
+from server.chat.report import report
+from server.chat.types import JsonObject
+from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, read_constraint
+from server.errors import BadRequest, wrong_type
+
+router = APIRouter()
+
+_HEALTH = {"loading": "loading model", "restarting": "restarting", "failed": "failed", "stopped": "loading model"}
+
+
+@router.get("/health")
+@router.get("/v1/health", include_in_schema=False)
+async def health(request: Request) -> Response:
+    """Whether the default model can take a request. Never waits for the model's process."""
+    state = request.app.state.manager.state()
+    if request.app.state.drain.is_draining:
+        return json_response({"status": "shutting down"}, 503)
+    if state == "ready":
+        return json_response({"status": "ok"})
+    return json_response({"status": _HEALTH[state]}, 503, {"Retry-After": "1"})
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request) -> Response:
+    """{"content", "add_special", "parse_special", "with_pieces"} → {"tokens"}."""
+    body = await read_json_object(request)
+    content = body.get("content")
+    if not isinstance(content, str):
+        raise wrong_type("content", "a string", content)
+    model = await request.app.state.manager.engine(_model_name(body))
+    tokens = await model.engine.tokenize(
+        content,
+        add_special=_flag(body, "add_special", default=False),
+        parse_special=_flag(body, "parse_special", default=True),
+    )
+    if not _flag(body, "with_pieces", default=False):
+        return json_response({"tokens": list(tokens)})
+    pieces = [{"id": token, "piece": _piece(await model.engine.detokenize((token,)))} for token in tokens]
+    return json_response({"tokens": pieces})
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request) -> Response:
+    """{"tokens"} → {"content"}."""
+    body = await read_json_object(request)
+    tokens = body.get("tokens")
+    if not isinstance(tokens, list):
+        raise wrong_type("tokens", "a list of token ids", tokens)
+    model = await request.app.state.manager.engine(_model_name(body))
+    n_vocab = model.engine.info.n_vocab
+    for i, token in enumerate(tokens):
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < n_vocab:
+            raise BadRequest(f"tokens[{i}] must be a token id below {n_vocab}", param=f"tokens[{i}]")
+    text = await model.engine.detokenize(tuple(cast(list[int], tokens)))
+    return json_response({"content": text.decode("utf-8", "replace")})
+
+
+@router.post("/apply-template")
+async def apply_template(request: Request) -> Response:
+    """The body of a chat completion → {"prompt"}: what the model would be given."""
+    body = await read_json_object(request)
+    state = request.app.state
+    limits = state.settings.request_limits
+    fields = read_fields(ChatFields, body)
+    prompt = decode_prompt(body, fields, limits)
+    is_constrained = read_constraint(body, limits) is not None
+    model = await state.manager.engine(fields.model)
+    return json_response({"prompt": state.service.render(prompt, model, is_constrained=is_constrained)})
+
+
+@router.post("/v1/constraints/compile")
+async def compile_constraint(request: Request) -> Response:
+    """The constraint fields of a request → the report: its GBNF, what it cost, what was relaxed, what it lets through."""
+    body = await read_json_object(request)
+    state = request.app.state
+    requested = read_constraint(body, state.settings.request_limits)
+    if requested is None:
+        names = ", ".join([*GUIDED_FIELDS, *EXCLUSIVE_FIELDS])
+        raise BadRequest(f"no constraint is set; the fields are {names}")
+    work = report(state.service.compiler, requested)
+    return json_response(await run_interruptibly(work, request.receive, state.drain))
+
+
+def _model_name(body: JsonObject) -> str | None:
+    name = body.get("model")
+    if name is not None and not isinstance(name, str):
+        raise wrong_type("model", "a string", name)
+    return name
+
+
+def _flag(body: JsonObject, name: str, *, default: bool) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise wrong_type(name, "a boolean", value)
+    return default if value is None else value
+
+
+def _piece(data: bytes) -> str | list[int]:
+    """A token's text, or its bytes where they are no whole characters."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(data)

@@ -1,0 +1,179 @@
+"""/v1/chat/completions: decode_request, Encoder, encode_completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import assert_never
+
+from converters.constraint import JsonValue
+from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
+from server.api.openai.messages import decode_messages, decode_tools
+from server.api.openai.wire import ChatFields, read_fields
+from server.api.respond import Answer
+from server.chat.types import (
+    Answer as ChoiceAnswer,
+)
+from server.chat.types import (
+    ChatPrompt,
+    ChoiceCompleted,
+    Completed,
+    Completion,
+    Event,
+    GenerateRequest,
+    JsonObject,
+    PromptEcho,
+    Started,
+    TextDelta,
+    TokenLogprob,
+    TokenLogprobs,
+)
+from server.constraints import merge_extra_body, read_constraint
+from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
+from server.settings import RequestLimits
+
+_UNSUPPORTED = ("audio", "web_search_options", "chat_template")
+
+
+def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateRequest, ChatFields]:
+    """The internal request and the wire's fields. Raises BadRequest naming the field."""
+    fields = read_fields(ChatFields, body)
+    if fields.top_logprobs and not fields.logprobs:
+        raise BadRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    request = GenerateRequest(
+        prompts=(decode_prompt(body, fields, limits),),
+        model=fields.model,
+        n=fields.n or 1,
+        sampling=fields.sampling(),
+        stop=fields.stop or (),
+        max_tokens=fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens,
+        constraint=read_constraint(body, limits),
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        param="messages",
+    )
+    return request, fields
+
+
+def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -> ChatPrompt:
+    """The messages and everything that shapes their rendering."""
+    merged = merge_extra_body(body)
+    _refuse_unsupported(merged)
+    if fields.continue_final_message and fields.add_generation_prompt:
+        message = "continue_final_message and add_generation_prompt can't both be true"
+        raise BadRequest(message, param="add_generation_prompt")
+    kwargs = _template_kwargs(merged)
+    thinking = fields.thinking if fields.thinking is not None else fields.enable_thinking
+    if thinking is not None:
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("thinking", "enable_thinking")}
+    return ChatPrompt(
+        messages=decode_messages(body.get("messages"), limits),
+        template=fields.template,
+        tools=decode_tools(merged, limits),
+        add_generation_prompt=fields.add_generation_prompt is not False,
+        continue_final_message=bool(fields.continue_final_message),
+        thinking=thinking,
+        kwargs=kwargs,
+    )
+
+
+def _refuse_unsupported(fields: Mapping[str, tuple[str, JsonValue]]) -> None:
+    for name in _UNSUPPORTED:
+        if name in fields:
+            raise UnsupportedParameter(f"{fields[name][0]} is not supported", param=fields[name][0])
+    path, modalities = fields.get("modalities", ("modalities", ["text"]))
+    if modalities != ["text"]:
+        raise UnsupportedParameter(f'{path} is not supported: only ["text"] is', param=path)
+
+
+def _template_kwargs(fields: Mapping[str, tuple[str, JsonValue]]) -> JsonObject:
+    path, value = fields.get("chat_template_kwargs", ("chat_template_kwargs", {}))
+    if not isinstance(value, Mapping):
+        raise wrong_type(path, "an object", value)
+    reserved = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"} & set(value)
+    if reserved:
+        name = min(reserved)
+        raise BadRequest(f"{path}.{name} has a field of its own", param=f"{path}.{name}")
+    return value
+
+
+def answer(fields: ChatFields) -> Answer:
+    """How to answer a request with these fields."""
+    has_logprobs = bool(fields.logprobs)
+    stream = Encoder(fields.wants_usage, has_logprobs) if fields.is_stream else None
+    return Answer(stream, lambda completion: encode_completion(completion, has_logprobs))
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Events -> chunks: a role chunk per choice first, a finish chunk per choice, the usage chunk, [DONE]."""
+
+    wants_usage: bool = False
+    has_logprobs: bool = False
+    envelope: Envelope = field(default_factory=lambda: Envelope("chatcmpl", "chat.completion.chunk"))
+    media_type: str = "text/event-stream"
+    _model: str = ""
+
+    def encode(self, event: Event) -> bytes:
+        """The frames of one event."""
+        match event:
+            case Started(model=model, n_choices=n_choices):
+                self._model = model
+                return b"".join(self._chunk(i, {"role": "assistant", "content": ""}) for i in range(n_choices))
+            case TextDelta(index=index, text=text, logprobs=logprobs):
+                if not text and not logprobs:
+                    return b""
+                return self._chunk(index, {"content": text}, logprobs=logprobs)
+            case ChoiceCompleted(index=index, reason=reason):
+                return self._chunk(index, {}, finish_reason=reason.value)
+            case Completed(usage=usage):
+                last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
+                return last + DONE
+            case PromptEcho():
+                return b""
+            case _:
+                assert_never(event)
+
+    def encode_error(self, error: ServerError) -> bytes:
+        """The stream's last event."""
+        return error_frame(error)
+
+    def _chunk(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        finish_reason: str | None = None,
+        logprobs: Sequence[TokenLogprobs] = (),
+    ) -> bytes:
+        choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish_reason}
+        if self.has_logprobs:
+            choice["logprobs"] = encode_logprobs(logprobs) if logprobs else None
+        return frame(self.envelope.wrap(self._model, [choice]))
+
+
+def encode_completion(completion: Completion, has_logprobs: bool = False) -> dict[str, Any]:
+    """A whole answer."""
+    envelope = Envelope("chatcmpl", "chat.completion")
+    choices = [_choice(entry, has_logprobs) for entry in completion.choices]
+    return envelope.wrap(completion.model, choices, encode_usage(completion.usage))
+
+
+def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
+    return {
+        "index": entry.index,
+        "message": {"role": "assistant", "content": entry.text, "refusal": None},
+        "logprobs": encode_logprobs(entry.logprobs) if has_logprobs else None,
+        "finish_reason": entry.reason.value,
+    }
+
+
+def encode_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
+    """Values are of the model's raw distribution, before bias, penalties, grammar and temperature."""
+    content = [{**_logprob(entry.chosen), "top_logprobs": [_logprob(other) for other in entry.top]} for entry in entries]
+    return {"content": content, "refusal": None}
+
+
+def _logprob(entry: TokenLogprob) -> dict[str, Any]:
+    text = entry.bytes.decode("utf-8", "replace")
+    return {"token": text, "logprob": entry.logprob, "bytes": list(entry.bytes)}

@@ -1,0 +1,62 @@
+"""What the chat and the completions shapes have in common: ids, usage, SSE framing."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from server.api.openai.errors import error_body
+from server.chat.types import Usage
+from server.errors import ServerError
+from server.json_text import dump_json
+
+DONE = b"data: [DONE]\n\n"
+SYSTEM_FINGERPRINT = "gramserve"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every chunk of one answer repeats. `object` is the shape's name, `created` in seconds since 1970."""
+
+    prefix: str
+    object: str
+    id: str = ""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{self.prefix}-{secrets.token_hex(12)}")
+
+    def wrap(self, model: str, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A whole answer or a chunk; no `usage` key without usage."""
+        body: dict[str, Any] = {
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": model,
+            "system_fingerprint": SYSTEM_FINGERPRINT,
+            "choices": choices,
+        }
+        return body if usage is None else {**body, "usage": usage}
+
+
+def encode_usage(usage: Usage) -> dict[str, Any]:
+    """OpenAI's usage object with its details."""
+    return {
+        "prompt_tokens": usage.n_prompt_tokens,
+        "completion_tokens": usage.n_completion_tokens,
+        "total_tokens": usage.n_prompt_tokens + usage.n_completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.n_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
+    }
+
+
+def frame(body: dict[str, Any]) -> bytes:
+    """One server-sent event."""
+    return b"data: " + dump_json(body).encode("utf-8") + b"\n\n"
+
+
+def error_frame(error: ServerError) -> bytes:
+    """The event that ends a stream with an error; no [DONE] follows."""
+    return frame(error_body(error))

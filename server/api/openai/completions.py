@@ -1,0 +1,230 @@
+"""/v1/completions, the legacy shape: decode_request, Encoder, encode_completion."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from typing_extensions import assert_never
+
+from converters.constraint import JsonValue
+from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
+from server.api.openai.wire import CompletionFields, read_fields
+from server.api.respond import Answer
+from server.chat.fold import keep_best
+from server.chat.types import (
+    Answer as ChoiceAnswer,
+)
+from server.chat.types import (
+    ChoiceCompleted,
+    Completed,
+    Completion,
+    Event,
+    GenerateRequest,
+    JsonObject,
+    Prompt,
+    PromptEcho,
+    Started,
+    TextDelta,
+    TextPrompt,
+    TokenLogprobs,
+    TokenPrompt,
+)
+from server.constraints import merge_extra_body, read_constraint
+from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
+from server.settings import RequestLimits
+
+MAX_PROMPTS = 2048
+
+
+def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateRequest, CompletionFields]:
+    """The internal request and the wire's fields. Raises BadRequest naming the field."""
+    fields = read_fields(CompletionFields, body)
+    merged = merge_extra_body(body)
+    if merged.get("suffix", ("", ""))[1] != "":
+        raise UnsupportedParameter("suffix is not supported: this server fills no middles", param="suffix")
+    n, best_of = fields.n or 1, _best_of(fields)
+    is_ranked = best_of > n
+    request = GenerateRequest(
+        prompts=_prompts(merged),
+        model=fields.model,
+        n=best_of,
+        sampling=fields.sampling(),
+        stop=fields.stop or (),
+        max_tokens=fields.max_tokens,
+        constraint=read_constraint(body, limits),
+        logprobs=0 if fields.logprobs is None and is_ranked else fields.logprobs,
+        echo=bool(fields.echo),
+    )
+    if fields.max_tokens == 0 and not fields.echo:
+        raise BadRequest("max_tokens 0 makes sense only with echo", param="max_tokens")
+    return request, fields
+
+
+def _best_of(fields: CompletionFields) -> int:
+    n = fields.n or 1
+    best_of = n if fields.best_of is None else fields.best_of
+    if best_of < n:
+        raise BadRequest(f"best_of must be at least n ({n})", param="best_of")
+    if best_of > n and fields.is_stream:
+        raise BadRequest("best_of above n can't be streamed", param="best_of")
+    return best_of
+
+
+def _prompts(fields: Mapping[str, tuple[str, JsonValue]]) -> tuple[Prompt, ...]:
+    """A string, strings, token ids, or lists of token ids."""
+    if "prompt" not in fields:
+        raise BadRequest("prompt is missing", param="prompt")
+    path, value = fields["prompt"]
+    if isinstance(value, str):
+        return (TextPrompt(value),)
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string, a list of strings, token ids, or lists of token ids", value)
+    if not value:
+        raise BadRequest(f"{path} must not be empty", param=path)
+    if isinstance(value[0], int):
+        return (TokenPrompt(_tokens(value, path)),)
+    if len(value) > MAX_PROMPTS:
+        raise BadRequest(f"{path} may have at most {MAX_PROMPTS} prompts", param=path, code="limit_exceeded")
+    return tuple(_prompt(entry, f"{path}[{i}]") for i, entry in enumerate(value))
+
+
+def _prompt(value: JsonValue, path: str) -> Prompt:
+    if isinstance(value, str):
+        return TextPrompt(value)
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or a list of token ids", value)
+    return TokenPrompt(_tokens(value, path))
+
+
+def _tokens(value: list[JsonValue], path: str) -> tuple[int, ...]:
+    if not value:
+        raise BadRequest(f"{path} must not be empty", param=path)
+    for i, token in enumerate(value):
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
+            raise BadRequest(f"{path}[{i}] must be a token id", param=f"{path}[{i}]", code="invalid_type")
+    return tuple(token for token in value if isinstance(token, int))
+
+
+def answer(request: GenerateRequest, fields: CompletionFields) -> Answer:
+    """How to answer a request with these fields."""
+    has_logprobs = fields.logprobs is not None
+    stream = Encoder(fields.wants_usage, has_logprobs) if fields.is_stream else None
+    return Answer(stream, partial(_encode_kept, request=request, n=fields.n or 1, has_logprobs=has_logprobs))
+
+
+def _encode_kept(completion: Completion, request: GenerateRequest, n: int, has_logprobs: bool) -> dict[str, Any]:
+    kept = keep_best(completion, len(request.prompts), n) if request.n > n else completion
+    return encode_completion(kept, has_logprobs)
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Events -> chunks: text as it comes, a finish chunk per choice, the usage chunk, [DONE]. No role chunk here."""
+
+    wants_usage: bool = False
+    has_logprobs: bool = False
+    envelope: Envelope = field(default_factory=lambda: Envelope("cmpl", "text_completion"))
+    media_type: str = "text/event-stream"
+    _model: str = ""
+    _offsets: dict[int, int] = field(default_factory=dict)
+
+    def encode(self, event: Event) -> bytes:
+        """The frames of one event."""
+        match event:
+            case Started(model=model):
+                self._model = model
+                return b""
+            case PromptEcho(index=index, text=text):
+                return self._chunk(index, text, _Logprobs.of_echo(event) if self.has_logprobs else None)
+            case TextDelta(index=index, text=text, logprobs=logprobs):
+                if not text and not logprobs:
+                    return b""
+                return self._chunk(index, text, _Logprobs.of(logprobs) if self.has_logprobs else None)
+            case ChoiceCompleted(index=index, reason=reason):
+                return self._chunk(index, "", None, reason.value)
+            case Completed(usage=usage):
+                last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
+                return last + DONE
+            case _:
+                assert_never(event)
+
+    def encode_error(self, error: ServerError) -> bytes:
+        """The stream's last event."""
+        return error_frame(error)
+
+    def _chunk(self, index: int, text: str, logprobs: _Logprobs | None, finish_reason: str | None = None) -> bytes:
+        offset = self._offsets.get(index, 0)
+        self._offsets[index] = offset + len(text)
+        encoded = logprobs.encode(offset) if logprobs is not None else None
+        choice = {"index": index, "text": text, "logprobs": encoded, "finish_reason": finish_reason}
+        return frame(self.envelope.wrap(self._model, [choice]))
+
+
+def encode_completion(completion: Completion, has_logprobs: bool = False) -> dict[str, Any]:
+    """A whole answer."""
+    choices = [_choice(entry, has_logprobs) for entry in completion.choices]
+    return Envelope("cmpl", "text_completion").wrap(completion.model, choices, encode_usage(completion.usage))
+
+
+def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
+    logprobs = _Logprobs.of(entry.logprobs)
+    if entry.echo is not None:
+        logprobs = _Logprobs.of_echo(entry.echo) + logprobs
+    return {
+        "index": entry.index,
+        "text": (entry.echo.text if entry.echo is not None else "") + entry.text,
+        "logprobs": logprobs.encode(0) if has_logprobs else None,
+        "finish_reason": entry.reason.value,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Logprobs:
+    """Tokens in the legacy shape: parallel lists. The first prompt token has no value."""
+
+    tokens: tuple[bytes, ...] = ()
+    values: tuple[float | None, ...] = ()
+    top: tuple[dict[str, float] | None, ...] = ()
+
+    @staticmethod
+    def of(entries: Sequence[TokenLogprobs]) -> _Logprobs:
+        return _Logprobs(
+            tuple(entry.chosen.bytes for entry in entries),
+            tuple(entry.chosen.logprob for entry in entries),
+            tuple(_top(entry) for entry in entries),
+        )
+
+    @staticmethod
+    def of_echo(echo: PromptEcho) -> _Logprobs:
+        first = _Logprobs((echo.first_token,), (None,), (None,)) if echo.first_token is not None else _Logprobs()
+        return first + _Logprobs.of(echo.logprobs)
+
+    def __add__(self, other: _Logprobs) -> _Logprobs:
+        return _Logprobs(self.tokens + other.tokens, self.values + other.values, self.top + other.top)
+
+    def encode(self, offset: int) -> dict[str, Any]:
+        """The shape on the wire; `offset` is where the first token's text begins in the choice's text."""
+        texts = [token.decode("utf-8", "replace") for token in self.tokens]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        offsets = []
+        for token in self.tokens:
+            offsets.append(offset)
+            offset += len(decoder.decode(token))
+        return {
+            "tokens": texts,
+            "token_logprobs": list(self.values),
+            "top_logprobs": list(self.top),
+            "text_offset": offsets,
+        }
+
+
+def _top(entry: TokenLogprobs) -> dict[str, float]:
+    """The alternatives by text, with the chosen token among them, as OpenAI has it."""
+    alternatives = {other.bytes.decode("utf-8", "replace"): other.logprob for other in reversed(entry.top)}
+    best_first = dict(reversed(alternatives.items()))
+    best_first.setdefault(entry.chosen.bytes.decode("utf-8", "replace"), entry.chosen.logprob)
+    return best_first

@@ -1,0 +1,107 @@
+"""The HTTP application: settings and a model manager in, an ASGI app out. It only wires the parts together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from server.api.gate import Gate
+from server.api.interrupt import Drain
+from server.api.native import routes as native
+from server.api.openai import errors as openai_errors
+from server.api.openai import routes as openai
+from server.chat.constraint import ConstraintCompiler
+from server.chat.model import ModelManager
+from server.chat.service import Service
+from server.compile.client import CompileClient
+from server.errors import BadRequest, MethodNotAllowed, RouteNotFound, ServerError
+from server.settings import Settings
+
+DIALECTS: tuple[tuple[str, Callable[[ServerError], Response]], ...] = (("/", openai_errors.encode_error),)
+"""Whose shape an error has, by the path's prefix; the first that fits counts."""
+
+
+def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCompiler | None = None) -> FastAPI:
+    """The application. Its lifespan starts and stops the models and the compile process (none where `compiler` is given)."""
+    own_compiler = None
+    if compiler is None:
+        own_compiler = compiler = CompileClient(settings.compile_limits, lambda busy: _set_busy(manager, busy))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        starting = asyncio.create_task(own_compiler.start()) if own_compiler is not None else None
+        await manager.start()
+        try:
+            yield
+        finally:
+            if starting is not None and own_compiler is not None:
+                await asyncio.wait({starting})
+                await own_compiler.stop()
+            await manager.stop()
+
+    app = FastAPI(title="gramserve", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.settings = settings
+    app.state.manager = manager
+    app.state.service = Service(manager, compiler, settings, _template(settings))
+    app.state.drain = Drain(settings.drain_timeout_s)
+    app.state.started_s = int(time.time())
+    _add_routes(app)
+    _add_error_handlers(app)
+    app.add_middleware(Gate, settings=settings, drain=app.state.drain, encode_error=encode_error)
+    return app
+
+
+def begin_drain(app: FastAPI) -> None:
+    """SIGTERM came: take nothing new, and end with an error event what still streams when the drain is over.
+
+    Must be called on the event loop.
+    """
+    app.state.drain.begin()
+
+
+def encode_error(path: str, error: ServerError) -> Response:
+    """The response of an error in the shape of the path's dialect."""
+    encode = next(encode for prefix, encode in DIALECTS if path.startswith(prefix))
+    return encode(error)
+
+
+def _add_routes(app: FastAPI) -> None:
+    app.include_router(native.router)
+    app.include_router(openai.router, prefix="/v1")
+    app.include_router(openai.router, include_in_schema=False)  # llama.cpp answers without the prefix too
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def handle(request: Request, error: Exception) -> Response:
+        return encode_error(request.url.path, _server_error(request, error))
+
+    for kind in (ServerError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, handle)
+
+
+def _server_error(request: Request, error: Exception) -> ServerError:
+    if isinstance(error, ServerError):
+        return error
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        return RouteNotFound(f"there is no {request.url.path}")
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        return MethodNotAllowed(f"{request.url.path} does not take {request.method}")
+    return BadRequest(str(error))
+
+
+def _set_busy(manager: ModelManager, busy: bool) -> None:
+    for model in manager.loaded():
+        model.engine.set_busy(busy)
+
+
+def _template(settings: Settings) -> str | None:
+    path = settings.chat_template_file
+    return None if path is None else Path(path).read_text("utf-8")

@@ -1,0 +1,57 @@
+"""What the pipeline asks of the part that owns the models. Structural: `server.models.manager` needs no import from here."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from server.engine.client import EngineClient
+from server.engine.messages import ModelState
+
+
+class LoadedModel(Protocol):
+    """A model that can take requests, with what models.txt says of it."""
+
+    @property
+    def name(self) -> str:
+        """The alias under which answers report it."""
+
+    @property
+    def engine(self) -> EngineClient:
+        """The running model."""
+
+    @property
+    def template(self) -> str | None:
+        """The built-in chat template that models.txt names (`template=`); None: the GGUF's own."""
+
+    @property
+    def codec(self) -> str | None:
+        """The tool-call format that models.txt names (`codec=`); None: told by the chat template."""
+
+
+class ModelManager(Protocol):
+    """All the models that this server knows. Nothing here blocks the event loop."""
+
+    @property
+    def default(self) -> str:
+        """The name of the default model."""
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that a request may ask for, the default first."""
+
+    def state(self, name: str | None = None) -> ModelState:
+        """Where a model (None: the default) stands; "stopped" where it isn't loaded. Never waits for its process."""
+
+    def loaded(self) -> tuple[LoadedModel, ...]:
+        """The models that have a live process now."""
+
+    async def engine(self, name: str | None) -> LoadedModel:
+        """The model of that name, loaded; None, "" and "default" are the default model.
+
+        Raises ModelNotFound, ModelLoading (with Retry-After) while it is being loaded or restarted, EngineStartFailed.
+        """
+
+    async def start(self) -> None:
+        """Begin to load what has to be there at server start; returns without waiting for it."""
+
+    async def stop(self) -> None:
+        """End every model process."""

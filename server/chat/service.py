@@ -1,0 +1,244 @@
+"""GenerateRequest -> prompts -> constraint -> engine requests -> events. Knows no dialect and no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from typing_extensions import assert_never
+
+from server.chat import types
+from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_requested, constraint_notices
+from server.chat.merge import merge
+from server.chat.model import LoadedModel, ModelManager
+from server.chat.prompt import builtin_template, can_think, render_prompt
+from server.chat.templates import CHATML
+from server.chat.types import ChatPrompt, Event, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from server.engine.client import EngineClient
+from server.engine.messages import (
+    EngineEvent,
+    EngineRequest,
+    Failed,
+    Finished,
+    ModelInfo,
+    PromptScored,
+    Started,
+    TextChunk,
+)
+from server.errors import BadRequest, ContextOverflow, GenerationFailed
+from server.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One engine request: `first_index` is its first choice's number in the whole answer, `echo` the prompt's text."""
+
+    request: EngineRequest
+    first_index: int
+    echo: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Generations for every dialect. `template` replaces the templates of all models (a setting of the server)."""
+
+    manager: ModelManager
+    compiler: ConstraintCompiler
+    settings: Settings
+    template: str | None = None
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        """The events that answer a request, Started first, Completed last. Closing the generator cancels the request.
+
+        Whatever is wrong with the request is raised before Started. A choice that fails later lets the others end first.
+        """
+        model = await self.manager.engine(request.model)
+        _check_tokens(request, model.engine.info)
+        outcome = None
+        if request.constraint is not None:
+            outcome = await compile_requested(self.compiler, request.constraint)
+        jobs = await self._plan(request, model, outcome)
+        async with aclosing(_run(model, request, jobs, outcome)) as events:
+            async for event in events:
+                yield event
+
+    def render(self, prompt: ChatPrompt, model: LoadedModel, *, is_constrained: bool = False) -> str:
+        """The text of a chat prompt by the template that counts for it."""
+        info = model.engine.info
+        source = self._template(prompt, model, info)
+        if prompt.thinking is None and can_think(source) and (is_constrained or self.settings.disable_reasoning):
+            prompt = replace(prompt, thinking=False)
+        return render_prompt(prompt, source, info)
+
+    def _template(self, prompt: ChatPrompt, model: LoadedModel, info: ModelInfo) -> str:
+        if prompt.template is not None:
+            return builtin_template(prompt.template)
+        if self.template is not None:
+            return self.template
+        if model.template is not None:
+            return builtin_template(model.template)
+        return info.chat_template or CHATML
+
+    async def _plan(self, request: GenerateRequest, model: LoadedModel, outcome: CompileOutcome | None) -> list[_Job]:
+        """One engine request per prompt."""
+        base = EngineRequest(
+            id=0,
+            prompt="",
+            n=request.n,
+            sampling=request.sampling,
+            grammar_key=outcome.key if outcome is not None else None,
+            stop=request.stop,
+            max_tokens=request.max_tokens,
+            logprobs=request.logprobs,
+            prompt_logprobs=request.logprobs if request.echo else None,
+            unconstrained_on_failure=self.settings.constraint_failure == "unconstrained",
+        )
+        jobs: list[_Job] = []
+        for i, prompt in enumerate(request.prompts):
+            ready = self._with_prompt(base, prompt, model)
+            echo = await _prompt_text(ready, model.engine) if request.echo else None
+            if len(request.prompts) > 1:
+                ready = await _tokenized(ready, model.engine, f"{request.param}[{i}]")
+            jobs.append(_Job(ready, i * request.n, echo))
+        return jobs
+
+    def _with_prompt(self, base: EngineRequest, prompt: Prompt, model: LoadedModel) -> EngineRequest:
+        info = model.engine.info
+        match prompt:
+            case ChatPrompt():
+                text = self.render(prompt, model, is_constrained=base.grammar_key is not None)
+                has_bos = bool(info.bos_token) and text.startswith(info.bos_token)
+                return replace(base, prompt=text, add_special=not has_bos)
+            case TextPrompt(text=text):
+                return replace(base, prompt=text or info.bos_token or info.eos_token, add_special=bool(text))
+            case TokenPrompt(tokens=tokens):
+                return replace(base, prompt=tokens)
+            case _:
+                assert_never(prompt)
+
+
+# ---- planning
+
+
+def _check_tokens(request: GenerateRequest, info: ModelInfo) -> None:
+    for token, _ in request.sampling.logit_bias:
+        if token >= info.n_vocab:
+            raise BadRequest(f"logit_bias: there is no token {token}, the model has {info.n_vocab}", param="logit_bias")
+    for prompt in request.prompts:
+        worst = max(prompt.tokens, default=0) if isinstance(prompt, TokenPrompt) else 0
+        if worst >= info.n_vocab:
+            raise BadRequest(f"there is no token {worst}, the model has {info.n_vocab}", param=request.param)
+
+
+async def _prompt_text(request: EngineRequest, engine: EngineClient) -> str:
+    if isinstance(request.prompt, str):
+        return request.prompt
+    return (await engine.detokenize(request.prompt)).decode("utf-8", "replace")
+
+
+async def _tokenized(request: EngineRequest, engine: EngineClient, param: str) -> EngineRequest:
+    """One of a batch: its length is checked now, since the stream's headers go out when the first prompt starts."""
+    tokens = request.prompt
+    if isinstance(tokens, str):
+        tokens = await engine.tokenize(tokens, add_special=request.add_special, parse_special=request.parse_special)
+    n_ctx = engine.info.n_ctx_slot
+    if len(tokens) + (request.max_tokens or 0) > n_ctx:
+        message = f"{param} has {len(tokens)} tokens; with max_tokens {request.max_tokens or 0} that is over {n_ctx}"
+        raise ContextOverflow(message, param=param)
+    return replace(request, prompt=tokens)
+
+
+# ---- running
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a running request has come to. Failures of single choices wait here until the others have ended."""
+
+    usage: types.Usage = field(default_factory=types.Usage)
+    failures: list[Failed] = field(default_factory=list)
+    is_started: bool = False
+
+    def add_started(self, event: Started) -> None:
+        self.usage = replace(
+            self.usage,
+            n_prompt_tokens=self.usage.n_prompt_tokens + event.n_prompt_tokens,
+            n_cached_tokens=self.usage.n_cached_tokens + event.n_cached_tokens,
+        )
+
+    def add_finished(self, event: Finished) -> None:
+        self.usage = replace(
+            self.usage,
+            n_completion_tokens=self.usage.n_completion_tokens + event.n_completion_tokens,
+            prompt_s=max(self.usage.prompt_s, event.prompt_s),
+            decode_s=max(self.usage.decode_s, event.decode_s),
+        )
+
+
+async def _run(
+    model: LoadedModel, request: GenerateRequest, jobs: list[_Job], outcome: CompileOutcome | None
+) -> AsyncGenerator[Event, None]:
+    tally = _Tally()
+    notices = constraint_notices(outcome.compiled, request.stop) if outcome is not None else ()
+    sources = [_EngineSource(model.engine, job.request, outcome) for job in jobs]
+    width = max(1, model.engine.info.n_slots // jobs[0].request.n)
+    async with aclosing(merge(sources, width)) as merged:
+        async for number, event in merged:
+            if isinstance(event, Started) and not tally.is_started:
+                tally.is_started = True
+                yield types.Started(model.name, request.n_choices, notices)
+            for translated in _translate(event, jobs[number], tally):
+                yield translated
+    if tally.failures:
+        raise GenerationFailed(tally.failures[0].message)
+    yield types.Completed(tally.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineSource:
+    """An engine request that hasn't begun: calling it adds it to the engine's queue."""
+
+    engine: EngineClient
+    request: EngineRequest
+    outcome: CompileOutcome | None
+
+    async def __call__(self) -> AsyncGenerator[EngineEvent, None]:
+        if self.outcome is not None:
+            await self.engine.put_grammar(self.outcome.key, self.outcome.compiled.gbnf, self.outcome.compiled.tables)
+        events: AsyncIterator[EngineEvent] = self.engine.generate(self.request)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await asyncio.shield(events.aclose())
+
+
+def _translate(event: EngineEvent, job: _Job, tally: _Tally) -> list[Event]:
+    first = job.first_index
+    match event:
+        case Started():
+            tally.add_started(event)
+            return _echo(job) if job.request.prompt_logprobs is None else []
+        case PromptScored():
+            return _echo(job, event)
+        case TextChunk():
+            return [types.TextDelta(first + event.index, event.text, event.logprobs)]
+        case Finished():
+            tally.add_finished(event)
+            return [types.ChoiceCompleted(first + event.index, event.reason, event.n_completion_tokens, event.stop_string)]
+        case Failed():
+            tally.failures.append(event)
+            return []
+        case _:
+            assert_never(event)
+
+
+def _echo(job: _Job, scored: PromptScored | None = None) -> list[Event]:
+    if job.echo is None:
+        return []
+    first_token = scored.first_token[1] if scored is not None else None
+    logprobs = tuple(entry for entry in scored.tokens if entry is not None) if scored is not None else ()
+    return [types.PromptEcho(job.first_index + k, job.echo, first_token, logprobs) for k in range(job.request.n)]

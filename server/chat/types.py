@@ -1,0 +1,208 @@
+"""The dialect-free middle: what a request asks, and the events that answer it.
+
+Every dialect decodes into `GenerateRequest` and encodes from `Event`. No dialect's field names, no pydantic, no fastapi here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from converters.compile import CompileOptions
+from converters.constraint import Constraint, JsonValue
+from server.engine.messages import FinishReason as FinishReason  # exported again: dialects see only this module
+from server.engine.messages import Sampling as Sampling
+from server.engine.messages import TokenLogprob as TokenLogprob
+from server.engine.messages import TokenLogprobs as TokenLogprobs
+
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedConstraint:
+    """The one constraint of a request, not yet compiled.
+
+    `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
+    request, for errors.
+    """
+
+    constraint: Constraint
+    options: CompileOptions
+    source: str
+    kind: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPart:
+    """A call in the history. `arguments` is a JSON value where the text was JSON, else the text."""
+
+    id: str | None
+    name: str
+    arguments: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. `content` is plain text (parts joined); `extra` holds what only some templates read."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: str | None = None
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages for the model's chat template.
+
+    `template` names a built-in one instead. `tools` are shown to the template as they are. `thinking` switches a template that
+    can think (None: the server's default). `kwargs` are handed to the template by name.
+    """
+
+    messages: tuple[Message, ...]
+    template: str | None = None
+    tools: tuple[JsonObject, ...] = ()
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    thinking: bool | None = None
+    kwargs: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Text that the model continues, special tokens in it read as such."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids that the model continues."""
+
+    tokens: tuple[int, ...]
+
+
+Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """Everything a dialect can ask of a generation.
+
+    Choice k of prompt i has index `i * n + k`. `max_tokens` None: to the end of the slot's context. `logprobs`: None for none,
+    else how many alternatives to list. `echo` puts the prompt before the text (with its logprobs, if asked).
+    """
+
+    prompts: tuple[Prompt, ...]
+    model: str | None = None
+    n: int = 1
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    constraint: RequestedConstraint | None = None
+    logprobs: int | None = None
+    echo: bool = False
+    param: str = "prompt"
+
+    @property
+    def n_choices(self) -> int:
+        """Choices in the whole answer."""
+        return len(self.prompts) * self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the caller should know about how the constraint is held. `path` is a JSON pointer, or ""."""
+
+    message: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and times of a whole answer. Prompt tokens count once per prompt, not per choice. Times are in seconds."""
+
+    n_prompt_tokens: int = 0
+    n_cached_tokens: int = 0
+    n_completion_tokens: int = 0
+    n_reasoning_tokens: int = 0
+    prompt_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event: the request holds its slot; a dialect may send its headers now."""
+
+    model: str
+    n_choices: int
+    warnings: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEcho:
+    """The prompt of choice `index` (only with `echo`), before any of its text.
+
+    With logprobs asked for, `first_token` are the bytes of the first one, which has none, and `logprobs` those of the others.
+    """
+
+    index: int
+    text: str
+    first_token: bytes | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of choice `index`; may be "" when it only carries logprobs."""
+
+    index: int
+    text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCompleted:
+    """Choice `index` has ended. `stop_string` is the one that ended it, if one did."""
+
+    index: int
+    reason: FinishReason
+    n_tokens: int
+    stop_string: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The last event: every choice has ended."""
+
+    usage: Usage
+
+
+Event: TypeAlias = Started | PromptEcho | TextDelta | ChoiceCompleted | Completed
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, whole."""
+
+    index: int
+    text: str
+    reason: FinishReason
+    n_tokens: int
+    stop_string: str | None = None
+    echo: PromptEcho | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer: the fold of the same events that a stream sends."""
+
+    model: str
+    choices: Sequence[Answer]
+    usage: Usage
+    warnings: tuple[Notice, ...] = ()
