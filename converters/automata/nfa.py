@@ -13,7 +13,7 @@ from converters.automata.alphabet import partition
 from converters.automata.dfa import Dfa
 from converters.automata.minimise import minimise, trim
 from converters.errors import LimitExceeded
-from converters.grammar.charset import CharSet
+from converters.grammar.charset import ANY, CharSet
 from converters.limits import Budget
 
 _MAX_SUBSET_ELEMENTS = 1_500_000  # keeps the subsets of one construction under about 100 MB
@@ -23,7 +23,11 @@ Arc = tuple[int, int]
 
 @dataclass(slots=True)
 class Nfa:
-    """States are numbers; `arcs[s]` are (index into `sets`, target) pairs, `moves[s]` the targets of empty moves."""
+    """States are numbers; `arcs[s]` are (index into `sets`, target) pairs, `moves[s]` the targets of empty moves.
+
+    `everything` is a state from which every text is accepted, reading at least one character (`any_text`): a subset that
+    has it, and an accepting state, needs nothing else.
+    """
 
     budget: Budget
     what: str
@@ -31,6 +35,8 @@ class Nfa:
     moves: list[list[int]] = field(default_factory=list)
     sets: list[CharSet] = field(default_factory=list)
     accepting: set[int] = field(default_factory=set)
+    everything: int | None = None
+    _any_loop: int = 0
     _set_ids: dict[CharSet, int] = field(default_factory=dict)
 
     def state(self, *moves: int) -> int:
@@ -48,6 +54,15 @@ class Nfa:
         state = self.state()
         self.arcs[state].append((self.set_id(charset), target))
         return state
+
+    def any_text(self, accept: int) -> int:
+        """The state from which every text leads to the accepting state `accept`, which has no moves; made once."""
+        if self.everything is None:
+            loop = self.state(accept)
+            self.everything = self.read(ANY, loop)
+            self.moves[loop].append(self.everything)
+            self._any_loop = loop
+        return self._any_loop
 
     def set_id(self, charset: CharSet) -> int:
         """The index of `charset` in `sets`."""
@@ -80,6 +95,8 @@ class _Subsets:
         self.arcs: list[list[tuple[tuple[int, ...], int]]] = [[(members[i], t) for i, t in arcs] for arcs in nfa.arcs]
         self.closures: dict[int, frozenset[int]] = {}
         self.n_elements = 0
+        self.everything = nfa.everything
+        self.all_texts = frozenset() if nfa.everything is None else self.closure(nfa.any_text(0))
 
     def run(self, start: int) -> Dfa:
         """The DFA, not yet trimmed."""
@@ -119,6 +136,10 @@ class _Subsets:
                     elif known is not reached:
                         row[c] = known | reached
                 tick()
+        if self.everything is not None:
+            for c, reached in row.items():
+                if self.everything in reached:
+                    row[c] = self.all_texts
         return row
 
     def closure(self, state: int) -> frozenset[int]:

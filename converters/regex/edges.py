@@ -1,0 +1,71 @@
+"""What a pattern's edges mean: searching becomes matching, and anchors at the edges go away.
+
+    search  foo$   →   [any]* foo        search  ^a|b   →   a [any]* | [any]* b        match  ^a$   →   a
+
+Anchors that stay are inside, where only their surroundings decide (see `assertion`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from converters.grammar.charset import ANY
+from converters.regex.tree import EMPTY, Anchor, At, Cat, Class, Look, Node, Or, Repeat, cat, either, repeat
+
+Mode = Literal["match", "search"]
+Side = Literal["left", "right"]
+
+_ANY_TEXT = Repeat(Class(ANY), 0, None)
+_EDGE_ANCHOR = {"left": Anchor.START, "right": Anchor.END}
+
+
+def whole_text(node: Node, mode: Mode) -> Node:
+    """A tree for the texts in which `node` is found (`search`), or which it matches from end to end (`match`)."""
+    return _open(_open(node, "left", mode == "search"), "right", mode == "search")
+
+
+def has_assertions(node: Node) -> bool:
+    """Are there anchors or look-arounds in the tree?"""
+    match node:
+        case At() | Look():
+            return True
+        case Cat(parts) | Or(parts):
+            return any(map(has_assertions, parts))
+        case Repeat(item):
+            return has_assertions(item)
+        case _:
+            return False
+
+
+def _open(node: Node, side: Side, search: bool) -> Node:
+    """`node` at the edge of the text; when searching, with any text between the edge and it."""
+    match node:
+        case At(anchor) if anchor is _EDGE_ANCHOR[side]:
+            return EMPTY
+        case Or(options) if has_assertions(node):
+            return either([_open(option, side, search) for option in options])
+        case Cat(items) if items:
+            outer, others = (items[0], list(items[1:])) if side == "left" else (items[-1], list(items[:-1]))
+            if isinstance(outer, At) and outer.anchor is _EDGE_ANCHOR[side]:
+                return _open(cat(others), side, False)
+            if isinstance(outer, Or) and has_assertions(outer):
+                opened = _open(outer, side, search)
+                return cat([opened, *others] if side == "left" else [*others, opened])
+    return _after_any_text(node, side) if search else node
+
+
+def _after_any_text(node: Node, side: Side) -> Node:
+    """`node` beside any text, which swallows what `node` would only repeat there: `x{2,5}` as good as `x{2}`."""
+    items: list[Node] = list(node.items) if isinstance(node, Cat) else [node]
+    if side == "right":
+        items.reverse()
+    kept: list[Node] = []
+    for i, item in enumerate(items):
+        if not isinstance(item, Repeat) or has_assertions(item):
+            kept = items[i:]
+            break
+        if item.min:
+            kept = [repeat(item.item, item.min, item.min), *items[i + 1 :]]
+            break
+    kept.insert(0, _ANY_TEXT)
+    return cat(kept if side == "left" else kept[::-1])

@@ -1,0 +1,46 @@
+"""The ways out of a pattern: its automaton, its expression, its grammar."""
+
+from __future__ import annotations
+
+from converters.automata import Dfa, Spelling, to_expr
+from converters.errors import Unsatisfiable
+from converters.grammar.expr import Expr, Grammar, RuleBook
+from converters.limits import Budget
+from converters.regex.automaton import tree_dfa
+from converters.regex.edges import Mode, whole_text
+from converters.regex.parser import parse
+
+_SHOWN = 60
+
+
+def regex_dfa(pattern: str, mode: Mode, budget: Budget) -> Dfa:
+    """The minimal automaton of the texts that `pattern` matches whole (`match`), or is found in (`search`).
+
+    An empty language is an automaton like any other. Raises InvalidSource, UnsupportedFeature, LimitExceeded.
+    """
+    return tree_dfa(whole_text(parse(pattern), mode), budget, _name(pattern))
+
+
+def _name(pattern: str) -> str:
+    """The pattern in an error message."""
+    shown = pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 1] + "…"
+    return f"the regex {shown}"
+
+
+def lower_regex(
+    pattern: str, mode: Mode, book: RuleBook, budget: Budget, spelling: Spelling | None = None, hint: str = "regex"
+) -> Expr:
+    """The texts of `regex_dfa` as an expression, spelled as JSON text if asked; rules are named like `hint`.
+
+    Raises Unsatisfiable for no texts.
+    """
+    dfa = regex_dfa(pattern, mode, budget)
+    if dfa.is_empty():
+        raise Unsatisfiable(f"{_name(pattern)} matches no text")
+    return to_expr(dfa, book, hint, spelling)
+
+
+def regex_grammar(pattern: str, budget: Budget) -> Grammar:
+    """The grammar of a full match of `pattern`."""
+    book = RuleBook()
+    return book.build(lower_regex(pattern, "match", book, budget))
