@@ -58,7 +58,7 @@ class BadValue:
 def add_option(
     group: argparse._ActionsContainer,
     flag: str,
-    *,
+    *short: str,
     help: str,
     type: Callable[[str], Any] = str,
     default: Any = None,
@@ -79,10 +79,10 @@ def add_option(
             flag, action=argparse.BooleanOptionalAction, default=bool(default) if value is None else value, help=text
         )
     elif is_list:
-        group.add_argument(flag, action="append", type=type, default=None, metavar=metavar, help=text)
+        group.add_argument(flag, *short, action="append", type=type, default=None, metavar=metavar, help=text)
         group.set_defaults(**{f"{dest}_before": effective or ()})
     else:
-        group.add_argument(flag, type=type, default=effective, choices=choices, metavar=metavar, help=text)
+        group.add_argument(flag, *short, type=type, default=effective, choices=choices, metavar=metavar, help=text)
 
 
 def _from_environment(
