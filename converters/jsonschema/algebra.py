@@ -1,0 +1,259 @@
+"""From a term (a conjunction of schemas and negated schemas) to its cases: allOf, anyOf, oneOf, not, if, $ref worked out.
+
+The union of a term's cases is exactly the term. Only what can be proved empty is left out, so a weak proof costs size,
+never exactness: a oneOf option is "this one and none of the others", and another is dropped only where both together are
+proved impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from converters.errors import UnsupportedFeature
+from converters.jsonschema import schema as s
+from converters.jsonschema.evaluate import Evaluator
+from converters.jsonschema.fact import add_fact, negated
+from converters.jsonschema.inhabited import Inhabited
+from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, Shape, Term, Values, conjunction
+from converters.jsonschema.space import Space
+from converters.jsonschema.string import Strings
+
+MAX_CASES = 400
+_MAX_DEPTH = 24
+
+Claim: TypeAlias = tuple[s.NodeId | s.Assertion, bool]
+"""A node or an assertion, or with False its negation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of `options` must hold, each a conjunction. `exclusive`: exactly one node of them (oneOf)."""
+
+    path: str
+    options: tuple[tuple[Claim, ...], ...]
+    exclusive: bool = False
+
+
+@dataclass(slots=True)
+class _Partial:
+    """A case in the making: the facts so far and the branches still open."""
+
+    shape: Shape = field(default_factory=Shape)
+    seen: set[Literal] = field(default_factory=set)
+    branches: list[Branch] = field(default_factory=list)
+    claims: tuple[Claim, ...] = ()
+    finite: s.Finite | None = None
+
+    def copy(self) -> _Partial:
+        return _Partial(self.shape, set(self.seen), list(self.branches), self.claims, self.finite)
+
+
+class Algebra:
+    """Works out terms over one space of nodes; every answer is remembered."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.strings = Strings(space.budget)
+        self.evaluator = Evaluator(space, self.strings.test)
+        self.inhabited = Inhabited(self)
+        self._cases: dict[Term, tuple[Case, ...]] = {}
+        self._open: set[Term] = set()
+
+    def simplify(self, term: Term) -> Term:
+        """The term with nodes that only point to another one replaced by it."""
+        return conjunction(frozenset(map(self.space.alias, term)))
+
+    def cases(self, term: Term) -> tuple[Case, ...]:
+        """The cases whose union is `term`. Raises UnsupportedFeature when there are too many."""
+        if term not in self._cases:
+            self._open.add(term)
+            try:
+                self._cases[term] = tuple(dict.fromkeys(self._work_out(term)))
+            finally:
+                self._open.discard(term)
+        return self._cases[term]
+
+    def is_empty(self, term: Term) -> bool:
+        """True when the term is proved to have no value."""
+        if term == NOTHING:
+            return True
+        if term == ANYTHING or term in self._open or len(self._open) > _MAX_DEPTH:
+            return False
+        return not self.cases(term)
+
+    def _work_out(self, term: Term) -> Iterator[Case]:
+        if term == NOTHING:
+            return
+        partial = _Partial()
+        if not self._assume(partial, term):
+            return
+        n_cases = 0
+        for case in self._explore(partial):
+            n_cases += 1
+            if n_cases > MAX_CASES:
+                culprit = partial.branches[0].path if partial.branches else ""
+                raise UnsupportedFeature(f"combinations that come to more than {MAX_CASES} cases", path=culprit)
+            yield case
+
+    def _explore(self, partial: _Partial) -> Iterator[Case]:
+        self.space.budget.tick()
+        if partial.finite:
+            if values := self._values(partial):
+                yield values
+            return
+        shape = self.inhabited.narrowed(partial.shape)
+        if shape is None:
+            return
+        partial.shape = shape
+        if not partial.branches:
+            yield shape
+            return
+        branch = partial.branches.pop(0)
+        options = self._exclusive(partial, branch) if branch.exclusive else self._inclusive(partial, branch)
+        for option in options:
+            yield from self._explore(option)
+
+    def _values(self, partial: _Partial) -> Values | None:
+        """The finite values for which all else holds; the evaluator is the judge, so no branch need be explored."""
+        assert partial.finite is not None
+        pairs = zip(partial.finite.texts, partial.finite.values, strict=True)
+        kept = [(text, value) for text, value in pairs if self.evaluator.satisfies(value, partial.claims)]
+        return Values(tuple(text for text, _ in kept), tuple(value for _, value in kept)) if kept else None
+
+    def _is_impossible(self, partial: _Partial) -> bool:
+        if partial.finite:
+            return self._values(partial) is None
+        shape = self.inhabited.narrowed(partial.shape)
+        partial.shape = shape or partial.shape
+        return shape is None
+
+    def _inclusive(self, partial: _Partial, branch: Branch) -> Iterator[_Partial]:
+        for option in branch.options:
+            extended = partial.copy()
+            if self._assume(extended, option):
+                yield extended
+
+    def _exclusive(self, partial: _Partial, branch: Branch) -> Iterator[_Partial]:
+        """Each option with the negation of every other one that may hold beside it."""
+        for i, option in enumerate(branch.options):
+            extended = partial.copy()
+            if not self._assume(extended, option) or self._is_impossible(extended):
+                continue
+            others = [claims for j, claims in enumerate(branch.options) if j != i]
+            doubtful = [claims for claims in others if self._compatible(extended, option, claims)]
+            if self._assume(extended, [(what, not positive) for claims in doubtful for what, positive in claims]):
+                yield extended
+
+    def _compatible(self, partial: _Partial, mine: Sequence[Claim], other: Sequence[Claim]) -> bool:
+        """False when `other` is proved impossible beside `partial`, which holds already."""
+        both = partial.copy()
+        both.branches = []
+        if not self._assume(both, other):
+            return False
+        both.branches = [b for b in both.branches if not b.exclusive][:4]
+        both.branches.sort(key=lambda branch: len(branch.options))
+        return self._possible(both, 3)
+
+    def _possible(self, partial: _Partial, depth: int) -> bool:
+        """False when the partial case, its first few branches explored, is proved empty."""
+        self.space.budget.tick()
+        if self._is_impossible(partial):
+            return False
+        if not partial.branches or not depth or partial.finite:
+            return True
+        branch = partial.branches.pop(0)
+        return any(self._possible(option, depth - 1) for option in self._inclusive(partial, branch))
+
+    def _assume(self, partial: _Partial, claims: Iterable[Claim]) -> bool:
+        """Add claims and what follows from them at once. False when that is a contradiction."""
+        todo = list(claims)[::-1]
+        partial.claims += tuple(todo)
+        while todo:
+            what, positive = todo.pop()
+            if isinstance(what, int):
+                literal = self.space.alias((what, positive))
+                if literal in partial.seen:
+                    continue
+                if (literal[0], not literal[1]) in partial.seen:
+                    return False
+                partial.seen.add(literal)
+                todo.extend(reversed(self._opened(partial, *literal)))
+                continue
+            if isinstance(what, s.Finite) and positive:
+                if partial.finite is None or len(what.texts) < len(partial.finite.texts):
+                    partial.finite = what
+                continue
+            step = self._step(what, positive)
+            if isinstance(step, Branch):
+                if len(step.options) == 1:
+                    todo.extend(reversed(step.options[0]))
+                elif not step.options:
+                    return False
+                else:
+                    partial.branches.append(step)
+            elif isinstance(step, list):
+                todo.extend(reversed(step))
+            else:
+                shape = add_fact(partial.shape, step, positive)
+                if shape is None:
+                    return False
+                partial.shape = shape
+        return True
+
+    def _opened(self, partial: _Partial, node: s.NodeId, positive: bool) -> list[Claim]:
+        """What a node's literal says: all of its assertions, or that one of them fails."""
+        if node == s.ALWAYS:
+            return [] if positive else [(s.Impossible(""), True)]
+        assertions = self.space.nodes[node].assertions
+        scoped = [a for a in assertions if isinstance(a, (s.UnevaluatedProperties, s.UnevaluatedItems))]
+        if scoped:  # the scope repeats the other assertions
+            assertions = tuple(scoped)
+        if positive:
+            return [(assertion, True) for assertion in assertions]
+        if len(assertions) == 1:
+            return [(assertions[0], False)]
+        partial.branches.append(Branch(self.space.nodes[node].path, tuple(((a, False),) for a in assertions)))
+        return []
+
+    def _step(self, what: s.Assertion, positive: bool) -> Branch | list[Claim] | s.Assertion:
+        """A combination taken apart: claims that must all hold, a branch, or the assertion itself when it is a plain fact."""
+        match what:
+            case s.AllOf(path, nodes):
+                return [(n, True) for n in nodes] if positive else Branch(path, tuple(((n, False),) for n in nodes))
+            case s.AnyOf(path, nodes):
+                return Branch(path, tuple(((n, True),) for n in nodes)) if positive else [(n, False) for n in nodes]
+            case s.OneOf(path, nodes):
+                if positive:
+                    return Branch(path, tuple(((n, True),) for n in nodes), exclusive=True)
+                pairs = tuple(((a, True), (b, True)) for i, a in enumerate(nodes) for b in nodes[:i])
+                return Branch(path, (tuple((n, False) for n in nodes), *pairs))
+            case s.Not(_, node):
+                return [(node, not positive)]
+            case s.Conditional(path, condition, then, otherwise):
+                return Branch(path, (((condition, True), (then, positive)), ((condition, False), (otherwise, positive))))
+            case s.UnevaluatedProperties() | s.UnevaluatedItems():
+                return self.scenarios(what, positive)
+            case _:
+                options = negated(what, self.space) if not positive else self._presence(what)
+                return what if options is None else Branch(what.path, options)
+
+    def _presence(self, what: s.Assertion) -> tuple[tuple[Claim, ...], ...] | None:
+        """Positive facts that are alternatives: a key is absent, or something follows from its presence."""
+        match what:
+            case s.DependentRequired(path, key, keys):
+                then: Claim = (s.Required(path, tuple(dict.fromkeys((key, *keys)))), True)
+            case s.DependentSchema(path, key, node):
+                return (
+                    ((s.Properties(path, ((key, s.NEVER),)), True),),
+                    ((s.TypeIs(path, frozenset({"object"})), True), (s.Required(path, (key,)), True), (node, True)),
+                )
+            case _:
+                return None
+        absent: Claim = (s.Properties(what.path, ((key, s.NEVER),)), True)
+        return ((absent,), ((s.TypeIs(what.path, frozenset({"object"})), True), then))
+
+    def scenarios(self, what: s.UnevaluatedProperties | s.UnevaluatedItems, positive: bool) -> Branch:
+        """The ways in which the scope can hold, each with what it looks at, so that the rest is known."""
+        raise UnsupportedFeature("unevaluated items or properties", path=what.path)

@@ -1,0 +1,484 @@
+"""JSON in, typed schema out: references resolved, drafts told apart, every keyword of `KEYWORDS` read and checked.
+
+A keyword is in the table (with the draft that brought it), or it is an annotation. Older keywords keep their older meaning
+in newer drafts (spec section 5); newer ones are unknown words to older drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, TypeAlias, cast
+
+from converters.constraint import Draft, JsonSchema
+from converters.errors import InvalidSource, UnsupportedFeature
+from converters.jsonschema import schema as s
+from converters.jsonschema.formats import FORMATS
+from converters.jsonschema.reference import Document, Location, escape
+from converters.jsonschema.value import canonical_text
+from converters.limits import Budget
+
+DRAFTS: dict[str, Draft] = {
+    "json-schema.org/draft-04/schema": "draft4",
+    "json-schema.org/draft-06/schema": "draft6",
+    "json-schema.org/draft-07/schema": "draft7",
+    "json-schema.org/draft/2019-09/schema": "2019-09",
+    "json-schema.org/draft/2020-12/schema": "2020-12",
+}
+_ORDER: tuple[Draft, ...] = ("draft4", "draft6", "draft7", "2019-09", "2020-12")
+_TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One schema object while it is read: its JSON, where it stands and what reads its parts."""
+
+    json: Mapping[str, object]
+    at: Location
+    builder: _Builder
+
+    def path(self, *parts: object) -> str:
+        """The JSON pointer of a keyword of this schema, or of something below it."""
+        return "/".join((self.at.pointer, *(escape(str(part)) for part in parts)))
+
+    def has(self, keyword: str) -> bool:
+        """True when the schema has `keyword` and its draft knows it."""
+        return keyword in self.json and self.builder.knows(keyword)
+
+    def node(self, *parts: object) -> s.NodeId:
+        """The node of the subschema at `parts`."""
+        return self.builder.reserve(Location(self.path(*parts), self.at.base))
+
+    def nodes(self, keyword: str) -> tuple[s.NodeId, ...]:
+        """The nodes of a list of schemas."""
+        return tuple(self.node(keyword, i) for i in range(len(self.list(keyword))))
+
+    def list(self, keyword: str) -> Sequence[object]:
+        """The value of `keyword`, which must be a list."""
+        value = self.json[keyword]
+        if not isinstance(value, (list, tuple)):
+            raise self.invalid(keyword, "must be a list")
+        return value
+
+    def map(self, keyword: str) -> Mapping[str, object]:
+        """The value of `keyword`, which must be an object; an absent one is empty."""
+        value = self.json[keyword] if self.has(keyword) else {}
+        if not isinstance(value, Mapping):
+            raise self.invalid(keyword, "must be an object")
+        return value
+
+    def count(self, keyword: str, default: int | None) -> int | None:
+        """The value of `keyword`, which must be a count (`2.0` is one)."""
+        if not self.has(keyword):
+            return default
+        number = _number(self, keyword)
+        if number.denominator != 1 or number < 0:
+            raise self.invalid(keyword, "must be a non-negative integer")
+        return int(number)
+
+    def strings(self, keyword: str, value: object, *below: object) -> tuple[str, ...]:
+        """`value`, which must be a list of strings, without repetitions."""
+        if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+            raise self.invalid(keyword, "must be a list of strings", *below)
+        return tuple(dict.fromkeys(value))
+
+    def invalid(self, keyword: str, rule: str, *below: object) -> InvalidSource:
+        """The error of a malformed keyword."""
+        return InvalidSource(f"{keyword} {rule}", path=self.path(keyword, *below))
+
+
+Reader: TypeAlias = Callable[[Site], Iterator[s.Assertion]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """What reads a keyword (several may share a reader, which then runs once) and the first draft that knows it."""
+
+    read: Reader
+    since: Draft = "draft4"
+
+
+def _boolean(site: Site, keyword: str) -> bool:
+    value = site.json.get(keyword, False)
+    if not isinstance(value, bool):
+        raise site.invalid(keyword, "must be a boolean")
+    return value
+
+
+def _number(site: Site, keyword: str) -> Fraction:
+    value = site.json[keyword]
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise site.invalid(keyword, "must be a number")
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if not number.is_finite() or abs(number.adjusted()) > 400:
+        raise site.invalid(keyword, "must be a finite number")
+    return Fraction(number)
+
+
+def _type(site: Site) -> Iterator[s.Assertion]:
+    value = site.json["type"]
+    names = (value,) if isinstance(value, str) else site.strings("type", value)
+    for name in names:
+        if name not in _TYPE_NAMES:
+            raise site.invalid("type", f"has no value {name!r}")
+    if not names:
+        raise site.invalid("type", "must not be empty")
+    integers_only = "integer" in names and "number" not in names
+    types = frozenset(cast(s.JsonType, "number" if name == "integer" else name) for name in names)
+    yield s.TypeIs(site.path("type"), types, integers_only)
+
+
+def _finite(keyword: str, values: Sequence[object], site: Site) -> s.Assertion:
+    by_text = {canonical_text(value): value for value in values}
+    return s.Finite(site.path(keyword), tuple(by_text), tuple(by_text.values()))
+
+
+def _enum(site: Site) -> Iterator[s.Assertion]:
+    values = site.list("enum")
+    if not values:
+        raise site.invalid("enum", "must not be empty")
+    yield _finite("enum", values, site)
+
+
+def _const(site: Site) -> Iterator[s.Assertion]:
+    yield _finite("const", [site.json["const"]], site)
+
+
+def _bound(keyword: str, exclusive: str, make: type[s.AtLeast] | type[s.AtMost]) -> Reader:
+    def read(site: Site) -> Iterator[s.Assertion]:
+        older = isinstance(site.json.get(exclusive), bool)
+        if keyword in site.json:
+            yield make(site.path(keyword), _number(site, keyword), older and _boolean(site, exclusive))
+        if exclusive in site.json and not older:
+            yield make(site.path(exclusive), _number(site, exclusive), True)
+
+    return read
+
+
+def _multiple(site: Site) -> Iterator[s.Assertion]:
+    of = _number(site, "multipleOf")
+    if of <= 0:
+        raise site.invalid("multipleOf", "must be above 0")
+    yield s.Multiple(site.path("multipleOf"), of)
+
+
+def _counted(low: str, high: str, make: Callable[[str, int, int | None], s.Assertion]) -> Reader:
+    def read(site: Site) -> Iterator[s.Assertion]:
+        if site.has(low) and site.count(low, 0):
+            yield make(site.path(low), site.count(low, 0) or 0, None)
+        if site.has(high):
+            yield make(site.path(high), 0, site.count(high, None))
+
+    return read
+
+
+def _pattern(site: Site) -> Iterator[s.Assertion]:
+    if not isinstance(site.json["pattern"], str):
+        raise site.invalid("pattern", "must be a string")
+    yield s.Pattern(site.path("pattern"), site.json["pattern"])
+
+
+def _format(site: Site) -> Iterator[s.Assertion]:
+    name = site.json["format"]
+    if not isinstance(name, str):
+        raise site.invalid("format", "must be a string")
+    if name in FORMATS and site.builder.formats == "assert":
+        yield s.Format(site.path("format"), name)
+
+
+def _properties(site: Site) -> Iterator[s.Assertion]:
+    declared = tuple((key, site.node("properties", key)) for key in site.map("properties"))
+    patterns = tuple((key, site.node("patternProperties", key)) for key in site.map("patternProperties"))
+    additional = s.ALWAYS
+    if "additionalProperties" in site.json:
+        additional = site.node("additionalProperties")
+    explicit = "additionalProperties" in site.json
+    culprit = next(k for k in ("additionalProperties", "patternProperties", "properties") if k in site.json)
+    yield s.Properties(site.path(culprit), declared, patterns, additional, explicit)
+
+
+def _required(site: Site) -> Iterator[s.Assertion]:
+    keys = site.strings("required", site.json["required"])
+    if keys:
+        yield s.Required(site.path("required"), keys)
+
+
+def _property_names(site: Site) -> Iterator[s.Assertion]:
+    yield s.PropertyNames(site.path("propertyNames"), site.node("propertyNames"))
+
+
+def _dependent(keyword: str) -> Reader:
+    def read(site: Site) -> Iterator[s.Assertion]:
+        for key, value in site.map(keyword).items():
+            path = site.path(keyword, key)
+            if keyword == "dependentSchemas" or isinstance(value, (Mapping, bool)):
+                yield s.DependentSchema(path, key, site.node(keyword, key))
+            elif keyword == "dependencies" and isinstance(value, str):
+                yield s.DependentRequired(path, key, (value,))
+            elif names := site.strings(keyword, value, key):
+                yield s.DependentRequired(path, key, names)
+
+    return read
+
+
+def _items(site: Site) -> Iterator[s.Assertion]:
+    prefix: tuple[s.NodeId, ...] = ()
+    rest, culprit = s.ALWAYS, "items"
+    if site.has("prefixItems"):
+        prefix, culprit = site.nodes("prefixItems"), "prefixItems"
+    if isinstance(site.json.get("items"), (list, tuple)):
+        prefix = site.nodes("items")
+        if site.has("additionalItems"):
+            rest, culprit = site.node("additionalItems"), "additionalItems"
+    elif "items" in site.json:
+        rest, culprit = site.node("items"), "items"
+    if prefix or rest != s.ALWAYS:
+        yield s.Items(site.path(culprit), prefix, rest)
+
+
+def _contains(site: Site) -> Iterator[s.Assertion]:
+    if site.has("contains"):
+        low, high = site.count("minContains", 1), site.count("maxContains", None)
+        yield s.Contains(site.path("contains"), site.node("contains"), 1 if low is None else low, high)
+
+
+def _unique(site: Site) -> Iterator[s.Assertion]:
+    if _boolean(site, "uniqueItems"):
+        yield s.Unique(site.path("uniqueItems"))
+
+
+def _combined(keyword: str, make: type[s.AllOf] | type[s.AnyOf] | type[s.OneOf]) -> Reader:
+    def read(site: Site) -> Iterator[s.Assertion]:
+        nodes = site.nodes(keyword)
+        if not nodes:
+            raise site.invalid(keyword, "must not be empty")
+        yield make(site.path(keyword), nodes)
+
+    return read
+
+
+def _not(site: Site) -> Iterator[s.Assertion]:
+    yield s.Not(site.path("not"), site.node("not"))
+
+
+def _conditional(site: Site) -> Iterator[s.Assertion]:
+    if site.has("if") and (site.has("then") or site.has("else")):
+        then = site.node("then") if site.has("then") else s.ALWAYS
+        otherwise = site.node("else") if site.has("else") else s.ALWAYS
+        yield s.Conditional(site.path("if"), site.node("if"), then, otherwise)
+
+
+def _reference(site: Site) -> Iterator[s.Assertion]:
+    value = site.json["$ref"]
+    if not isinstance(value, str):
+        raise site.invalid("$ref", "must be a string")
+    target = site.builder.document.resolve(value, site.at.base, site.path("$ref"))
+    yield s.AllOf(site.path("$ref"), (site.builder.reserve(target),))
+
+
+def _dynamic_reference(site: Site) -> Iterator[s.Assertion]:
+    value = site.json["$dynamicRef"]
+    if not isinstance(value, str):
+        raise site.invalid("$dynamicRef", "must be a string")
+    document = site.builder.document
+    target = document.resolve(value, site.at.base, site.path("$dynamicRef"))
+    anchor = value.partition("#")[2]
+    others = document.dynamic_targets(anchor)
+    if target.pointer in others and len(others) > 1:  # with one anchor, or a plain target, it is a $ref
+        raise UnsupportedFeature("$dynamicRef with several dynamic anchors", path=site.path("$dynamicRef"))
+    yield s.AllOf(site.path("$dynamicRef"), (site.builder.reserve(target),))
+
+
+def _recursive_reference(site: Site) -> Iterator[s.Assertion]:
+    document = site.builder.document
+    if document.n_recursive_anchors > 1:
+        raise UnsupportedFeature("$recursiveRef with several recursive anchors", path=site.path("$recursiveRef"))
+    target = document.resolve("#", site.at.base, site.path("$recursiveRef"))
+    yield s.AllOf(site.path("$recursiveRef"), (site.builder.reserve(target),))
+
+
+def _unevaluated(keyword: str, make: type[s.UnevaluatedProperties] | type[s.UnevaluatedItems]) -> Reader:
+    def read(site: Site) -> Iterator[s.Assertion]:
+        scope = site.builder.reserve(site.at, without="unevaluated")
+        yield make(site.path(keyword), scope, site.node(keyword))
+
+    return read
+
+
+KEYWORDS: dict[str, Keyword] = {
+    "$ref": Keyword(_reference),
+    "$dynamicRef": Keyword(_dynamic_reference, "2020-12"),
+    "$recursiveRef": Keyword(_recursive_reference, "2019-09"),
+    "type": Keyword(_type),
+    "enum": Keyword(_enum),
+    "const": Keyword(_const, "draft6"),
+    "minimum": Keyword(_bound("minimum", "exclusiveMinimum", s.AtLeast)),
+    "maximum": Keyword(_bound("maximum", "exclusiveMaximum", s.AtMost)),
+    "multipleOf": Keyword(_multiple),
+    "minLength": Keyword(_counted("minLength", "maxLength", s.Length)),
+    "pattern": Keyword(_pattern),
+    "format": Keyword(_format),
+    "properties": Keyword(_properties),
+    "required": Keyword(_required),
+    "minProperties": Keyword(_counted("minProperties", "maxProperties", s.PropertyCount)),
+    "propertyNames": Keyword(_property_names, "draft6"),
+    "dependencies": Keyword(_dependent("dependencies")),
+    "dependentRequired": Keyword(_dependent("dependentRequired"), "2019-09"),
+    "dependentSchemas": Keyword(_dependent("dependentSchemas"), "2019-09"),
+    "items": Keyword(_items),
+    "minItems": Keyword(_counted("minItems", "maxItems", s.ItemCount)),
+    "contains": Keyword(_contains, "draft6"),
+    "uniqueItems": Keyword(_unique),
+    "allOf": Keyword(_combined("allOf", s.AllOf)),
+    "anyOf": Keyword(_combined("anyOf", s.AnyOf)),
+    "oneOf": Keyword(_combined("oneOf", s.OneOf)),
+    "not": Keyword(_not),
+    "if": Keyword(_conditional, "draft7"),
+    "unevaluatedProperties": Keyword(_unevaluated("unevaluatedProperties", s.UnevaluatedProperties), "2019-09"),
+    "unevaluatedItems": Keyword(_unevaluated("unevaluatedItems", s.UnevaluatedItems), "2019-09"),
+}
+"""The keywords that assert something. Every other word is an annotation."""
+
+KEYWORDS |= {
+    "exclusiveMinimum": KEYWORDS["minimum"],
+    "exclusiveMaximum": KEYWORDS["maximum"],
+    "maxLength": KEYWORDS["minLength"],
+    "patternProperties": KEYWORDS["properties"],
+    "additionalProperties": KEYWORDS["properties"],
+    "maxProperties": KEYWORDS["minProperties"],
+    "prefixItems": Keyword(_items, "2020-12"),
+    "additionalItems": KEYWORDS["items"],
+    "maxItems": KEYWORDS["minItems"],
+    "minContains": Keyword(_contains, "2019-09"),
+    "maxContains": Keyword(_contains, "2019-09"),
+    "then": KEYWORDS["if"],
+    "else": KEYWORDS["if"],
+}
+
+
+@dataclass(slots=True)
+class _Builder:
+    document: Document
+    draft: Draft
+    formats: Literal["assert", "annotation"]
+    budget: Budget
+    nodes: list[s.Node] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    _ids: dict[tuple[str, str], s.NodeId] = field(default_factory=dict)
+    _todo: list[tuple[s.NodeId, Location, str]] = field(default_factory=list)
+
+    def knows(self, keyword: str) -> bool:
+        """True when the draft knows `keyword`."""
+        known = KEYWORDS.get(keyword)
+        return known is not None and _ORDER.index(known.since) <= _ORDER.index(self.draft)
+
+    def reserve(self, at: Location, without: str = "") -> s.NodeId:
+        """The id of the schema at `at` (keywords that begin with `without` left out); it is read later."""
+        value = self.document.at(at.pointer)
+        if isinstance(value, bool):
+            return s.ALWAYS if value else s.NEVER
+        key = (at.pointer, without)
+        if key not in self._ids:
+            self._ids[key] = len(self.nodes)
+            self.nodes.append(s.Node((), at.pointer))
+            self._todo.append((self._ids[key], at, without))
+        return self._ids[key]
+
+    def run(self) -> None:
+        """Read every reserved schema."""
+        while self._todo:
+            node, at, without = self._todo.pop()
+            self.budget.tick()
+            self.nodes[node] = s.Node(tuple(self._read(at, without)), at.pointer)
+
+    def _read(self, at: Location, without: str) -> Iterator[s.Assertion]:
+        value = self.document.at(at.pointer)
+        if not isinstance(value, Mapping):
+            raise InvalidSource("a schema is an object or a boolean", path=at.pointer)
+        self._check_draft(value, at)
+        site = Site(value, Location(at.pointer, self.document.base_at(at.pointer)), self)
+        if "$ref" in value and self.document.siblings_ignored:
+            if any(keyword in KEYWORDS for keyword in value if keyword != "$ref"):
+                self.notes[f"{at.pointer}: the keywords beside $ref are ignored in {self.draft}"] = None
+            yield from _reference(site)
+            return
+        readers = dict.fromkeys(
+            KEYWORDS[keyword].read for keyword in value if self.knows(keyword) and not (without and keyword.startswith(without))
+        )
+        for read in readers:
+            yield from read(site)
+
+    def _check_draft(self, value: Mapping[str, object], at: Location) -> None:
+        if at.pointer and isinstance(value.get("$schema"), str) and self.document.id_keyword in value:
+            if draft_of(value, self.draft) != self.draft:
+                raise UnsupportedFeature("an embedded schema of another draft", path=f"{at.pointer}/$schema")
+
+
+def draft_of(schema: object, default: Draft | None) -> Draft:
+    """The draft that `schema` names, else `default`, else 2020-12. Raises UnsupportedFeature for one that isn't known."""
+    name = schema.get("$schema") if isinstance(schema, Mapping) else None
+    if not isinstance(name, str):
+        return default or "2020-12"
+    draft = DRAFTS.get(name.rstrip("#").removeprefix("https://").removeprefix("http://"))
+    if draft is None:
+        raise UnsupportedFeature(f"the unknown meta-schema {name!r}", path="/$schema")
+    return draft
+
+
+def build_schema(constraint: JsonSchema, budget: Budget) -> s.Schema:
+    """Read a schema. Raises InvalidSource (malformed, or a reference that leads nowhere) and UnsupportedFeature."""
+    draft = draft_of(constraint.schema, constraint.default_draft)
+    older = _ORDER.index(draft) < _ORDER.index("2019-09")
+    id_keyword = "id" if draft == "draft4" else "$id"
+    document = Document(constraint.schema, id_keyword, siblings_ignored=older)
+    builder = _Builder(document, draft, constraint.formats, budget)
+    builder.nodes += [s.Node(()), s.Node((s.Impossible(""),))]
+    root = builder.reserve(Location("", document.base_at("")))
+    builder.run()
+    nodes, root = _shared(builder.nodes, root)
+    return s.Schema(nodes, root, draft, tuple(builder.notes))
+
+
+def _shared(nodes: list[s.Node], root: s.NodeId) -> tuple[tuple[s.Node, ...], s.NodeId]:
+    """Nodes that demand the same become one: {"a": N1, "b": N2} with N1 = N2 → {"a": N1, "b": N1}."""
+    same: dict[s.NodeId, s.NodeId] = {}
+    known: dict[tuple[s.Assertion, ...], s.NodeId] = {}
+    for node in range(len(nodes) - 1, -1, -1):  # children come after their parents
+        assertions = tuple(renamed(a, same) for a in nodes[node].assertions)
+        nodes[node] = replace(nodes[node], assertions=assertions)
+        same[node] = known.setdefault(assertions, node) if node > s.NEVER else node
+        if not assertions:
+            same[node] = s.ALWAYS
+    final = tuple(replace(node, assertions=tuple(renamed(a, same) for a in node.assertions)) for node in nodes)
+    return final, same[root]
+
+
+def renamed(assertion: s.Assertion, names: Mapping[s.NodeId, s.NodeId]) -> s.Assertion:
+    """`assertion` with every child id replaced by its name (itself when it has none)."""
+
+    def name(node: s.NodeId) -> s.NodeId:
+        return names.get(node, node)
+
+    match assertion:
+        case s.Properties(path, declared, patterns, additional, explicit):
+            pairs = tuple((key, name(node)) for key, node in declared)
+            patterns = tuple((key, name(node)) for key, node in patterns)
+            return s.Properties(path, pairs, patterns, name(additional), explicit)
+        case s.Items(path, prefix, rest):
+            return s.Items(path, tuple(map(name, prefix)), name(rest))
+        case s.AllOf(path, nodes) | s.AnyOf(path, nodes) | s.OneOf(path, nodes):
+            return type(assertion)(path, tuple(map(name, nodes)))
+        case s.Conditional(path, condition, then, otherwise):
+            return s.Conditional(path, name(condition), name(then), name(otherwise))
+        case s.PropertyNames(path, node) | s.Not(path, node):
+            return type(assertion)(path, name(node))
+        case s.DependentSchema(path, key, node):
+            return s.DependentSchema(path, key, name(node))
+        case s.Contains(path, node, low, high):
+            return s.Contains(path, name(node), low, high)
+        case s.UnevaluatedProperties(path, scope, node) | s.UnevaluatedItems(path, scope, node):
+            return type(assertion)(path, name(scope), name(node))
+        case _:
+            return assertion

@@ -1,0 +1,279 @@
+"""From cases to grammar: one rule per term, the texts of each JSON type side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+from converters.automata import NOTHING as NO_TEXT
+from converters.automata import to_expr, union
+from converters.compile import CompileOptions
+from converters.errors import Unsatisfiable
+from converters.grammar.expr import NEVER, Expr, Lit, Ref, RuleBook, alt, lit, opt, rep, seq
+from converters.jsonschema import number
+from converters.jsonschema import schema as s
+from converters.jsonschema.algebra import Algebra
+from converters.jsonschema.array import array_expr
+from converters.jsonschema.layout import layout_of
+from converters.jsonschema.member import KeyTexts, trie
+from converters.jsonschema.object import object_expr
+from converters.jsonschema.shape import (
+    ANYTHING,
+    NOTHING,
+    ArrayFacts,
+    Case,
+    NumberFacts,
+    ObjectFacts,
+    Shape,
+    StringFacts,
+    Term,
+    Values,
+)
+from converters.jsonschema.string import any_char
+from converters.jsonschema.value import decimal_text, exact, key_texts
+
+
+class Lowering:
+    """Writes terms as rules of one book; equal terms share a rule, which makes recursion free."""
+
+    def __init__(self, algebra: Algebra, options: CompileOptions, book: RuleBook) -> None:
+        self.algebra = algebra
+        self.options = options
+        self.book = book
+        self.layout = layout_of(options, book, algebra.space.budget)
+        self.keys = KeyTexts(book, algebra.space.budget)
+        self._values: dict[Term, Expr] = {}
+        self._shared: dict[object, Expr] = {}
+        self._todo: list[tuple[Ref, Term, tuple[Case, ...], str]] = []
+
+    def run(self, term: Term, hint: str) -> Expr:
+        """The expression of a whole schema, every rule it needs defined. Raises Unsatisfiable when it has no value."""
+        expr = self.value(term, hint)
+        while self._todo:
+            self.algebra.space.budget.tick()
+            ref, at, cases, name = self._todo.pop()
+            self.book.define(ref, self._composed(at, cases, name))
+        if expr == NEVER:
+            raise Unsatisfiable("no value is valid", path="")
+        return expr
+
+    def value(self, term: Term, hint: str) -> Expr:
+        """The texts of a term's values; a rule, defined later, where arrays or objects are among them."""
+        term = self.algebra.simplify(term)
+        if term not in self._values:
+            cases = self.algebra.cases(term)
+            if all(isinstance(case, Values) or not case.types & {"array", "object"} for case in cases):
+                self._values[term] = self._scalars(cases, hint)
+            else:
+                ref = self.book.reserve(hint[:40])
+                self._values[term] = ref
+                self._todo.append((ref, term, cases, ref.name))
+        return self._values[term]
+
+    def bracketed(self, content: Expr) -> Expr:
+        """The content of brackets with the whitespace that the layout allows inside them."""
+        inside, blank = self.layout.inside, self.layout.blank
+        if inside == seq():
+            return content
+        if isinstance(content, type(opt(lit("x")))) and content.min == 0 and content.max == 1:  # type: ignore[union-attr]
+            return alt(seq(inside, content.item, inside), blank)  # type: ignore[union-attr]
+        return seq(inside, content, inside) if content != seq() else blank
+
+    def _composed(self, term: Term, cases: tuple[Case, ...], hint: str) -> Expr:
+        shapes = [case for case in cases if isinstance(case, Shape)]
+        options: list[Expr] = []
+        objects = dict.fromkeys(case.objects for case in shapes if "object" in case.types)
+        if ObjectFacts() in objects and not self.options.closed_objects:
+            objects = {ObjectFacts(): None}
+        rank = self.rank(term) if objects else {}
+        options += [self._shared_rule(facts, rank, hint) for facts in objects]
+        arrays = dict.fromkeys(case.arrays for case in shapes if "array" in case.types)
+        if ArrayFacts() in arrays:
+            arrays = {ArrayFacts(): None}
+        options += [self._shared_rule(facts, {}, hint) for facts in arrays]
+        return alt(*options, self._scalars(cases, hint))
+
+    def _shared_rule(self, facts: ObjectFacts | ArrayFacts, rank: Mapping[str, int], hint: str) -> Expr:
+        """The plain object and array are rules shared by all."""
+        if isinstance(facts, ArrayFacts):
+            if facts != ArrayFacts():
+                return array_expr(facts, self, hint)
+            if facts not in self._shared:
+                self._shared[facts] = self.book.add("array", array_expr(facts, self, "array"))
+            return self._shared[facts]
+        if facts != ObjectFacts():
+            return object_expr(facts, rank, self, hint)
+        if facts not in self._shared:
+            self._shared[facts] = self.book.add("object", object_expr(facts, {}, self, "object"))
+        return self._shared[facts]
+
+    def _scalars(self, cases: Iterable[Case], hint: str) -> Expr:
+        """Strings, numbers, booleans, null, and whatever is listed."""
+        strings: dict[StringFacts, None] = {}
+        numbers: dict[NumberFacts, None] = {}
+        listed: dict[str, object] = {}
+        words: set[str] = set()
+        for case in cases:
+            match case:
+                case Values(texts, values):
+                    listed |= zip(texts, values, strict=True)
+                case Shape(types, booleans):
+                    strings |= {case.strings: None} if "string" in types else {}
+                    numbers |= {case.numbers: None} if "number" in types else {}
+                    words |= {"true" if b else "false" for b in booleans} if "boolean" in types else set()
+                    words |= {"null"} if "null" in types else set()
+        return alt(self._strings(strings), self._numbers(numbers), self._listed(listed, words))
+
+    def _strings(self, several: Mapping[StringFacts, None]) -> Expr:
+        if StringFacts() in several:
+            several = {StringFacts(): None}
+        structural = [facts for facts in several if not facts.tests and not facts.excluded]
+        options = [self._string(facts) for facts in structural]
+        others = [facts for facts in several if facts not in structural]
+        if len(others) > 1:
+            dfa = NO_TEXT
+            for facts in others:
+                dfa = union(dfa, self.algebra.strings.language(facts), self.algebra.space.budget)
+            return alt(*options, seq(lit('"'), to_expr(dfa, self.book, "text", number_json()), lit('"')))
+        return alt(*options, *map(self._string, others))
+
+    def _string(self, facts: StringFacts) -> Expr:
+        if facts not in self._shared:
+            if "char" not in self._shared:
+                self._shared["char"] = any_char(self.book)
+            char = self._shared["char"]
+            assert isinstance(char, Ref)
+            self._shared[facts] = self.book.add("string", self.algebra.strings.expr(facts, self.book, char))
+        return self._shared[facts]
+
+    def _numbers(self, several: Mapping[NumberFacts, None]) -> Expr:
+        if NumberFacts() in several:
+            several = {NumberFacts(): None}
+        return alt(*map(self._number, several))
+
+    def _number(self, facts: NumberFacts) -> Expr:
+        if facts not in self._shared:
+            draft4 = self.algebra.space.draft == "draft4"
+            if number.is_plain(facts):
+                whole = number.WRITTEN_INTEGER if draft4 else number.INTEGER
+                hint, expr = ("integer", whole) if facts.integral else ("number", number.NUMBER)
+                self._shared[facts] = self.book.add(hint, expr)
+            else:
+                dfa = number.number_dfa(facts, draft4, self.algebra.space.budget)
+                expr = to_expr(dfa, self.book, "number")
+                self._shared[facts] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
+        return self._shared[facts]
+
+    def _listed(self, values: Mapping[str, object], words: Iterable[str]) -> Expr:
+        """Single values: one trie of all plain texts; arrays and objects, which have gaps, one by one."""
+        texts: dict[str, None] = dict.fromkeys(sorted(words))
+        composed: list[Expr] = []
+        for value in values.values():
+            if isinstance(value, (Mapping, list, tuple)):
+                composed.append(self._literal(value))
+            else:
+                texts |= dict.fromkeys(self._texts(value))
+        return alt(*composed, _any_of(list(texts)))
+
+    def _texts(self, value: object) -> tuple[str, ...]:
+        """The spellings of a null, boolean, string or number."""
+        match value:
+            case None:
+                return ("null",)
+            case bool():
+                return ("true" if value else "false",)
+            case str():
+                return key_texts(value)
+            case int() | float() | Decimal():
+                return self._number_texts(exact(value), value)
+            case _:
+                raise TypeError(type(value).__name__)
+
+    def _number_texts(self, number: Fraction, value: object) -> tuple[str, ...]:
+        text = decimal_text(number)
+        if number.denominator != 1:
+            return (text,)
+        if self.algebra.space.draft == "draft4":
+            return (text,) if isinstance(value, int) else (f"{text}.0",)
+        return (text, f"{text}.0") if number else ("0", "0.0", "-0", "-0.0")
+
+    def _literal(self, value: object) -> Expr:
+        """One value, keys in its own order."""
+        comma, colon = self.layout.comma, self.layout.colon
+        match value:
+            case Mapping():
+                members = [seq(_any_of(key_texts(key)), colon, self._literal(item)) for key, item in value.items()]
+                parts, brackets = members, "{}"
+            case list() | tuple():
+                parts, brackets = [self._literal(item) for item in value], "[]"
+            case _:
+                return _any_of(self._texts(value))
+        content = seq(*(part if i == 0 else seq(comma, part) for i, part in enumerate(parts)))
+        return seq(lit(brackets[0]), self.bracketed(content), lit(brackets[1]))
+
+    def rank(self, term: Term) -> dict[str, int]:
+        """The declared order of keys: breadth first through everything that speaks of the same value."""
+        order: dict[str, int] = {}
+        todo, seen = [node for node, _ in sorted(term)], set()
+        for node in todo:
+            if node in seen:
+                continue
+            seen.add(node)
+            for what in self.algebra.space.nodes[node].assertions:
+                if isinstance(what, s.Properties):
+                    for key, _ in what.declared:
+                        order.setdefault(key, len(order))
+            todo.extend(in_place(self.algebra.space.nodes[node]))
+        return order
+
+
+def in_place(node: s.Node) -> list[s.NodeId]:
+    """The nodes that speak of the same value as `node`."""
+    found: list[s.NodeId] = []
+    for what in sorted(node.assertions, key=lambda a: not a.path.endswith("/$ref")):
+        match what:
+            case s.AllOf(_, nodes) | s.AnyOf(_, nodes) | s.OneOf(_, nodes):
+                found.extend(nodes)
+            case s.Conditional(_, condition, then, otherwise):
+                found.extend((condition, then, otherwise))
+            case s.Not(_, child) | s.DependentSchema(_, _, child):
+                found.append(child)
+            case s.UnevaluatedProperties(_, scope) | s.UnevaluatedItems(_, scope):
+                found.append(scope)
+            case _:
+                pass
+    return found
+
+
+def number_json() -> object:
+    from converters.automata import JSON
+
+    return JSON
+
+
+def _any_of(texts: Iterable[str]) -> Expr:
+    """One of the texts, some of which may begin others (1 and 1.0)."""
+    ends = [text for text in texts]
+    if not ends:
+        return NEVER
+    if len(ends) == 1:
+        return Lit(ends[0])
+    return _prefix_tree(ends)
+
+
+def _prefix_tree(texts: list[str]) -> Expr:
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        if text:
+            groups.setdefault(text[0], []).append(text)
+    options: list[Expr] = []
+    for group in groups.values():
+        low, high = min(group), max(group)
+        n = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+        options.append(lit(group[0]) if len(group) == 1 else seq(lit(low[:n]), _prefix_tree([text[n:] for text in group])))
+    found = alt(*options)
+    return opt(found) if "" in texts else found
+
+
+_ = (ANYTHING, NOTHING, rep, trie)

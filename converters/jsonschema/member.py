@@ -1,0 +1,241 @@
+"""The members of an object as grammar: declared keys in their order, then the others, commas between them.
+
+Keys never repeat: what may follow a member are only later keys, and the keys of the tail exclude every declared one. A
+run of optional keys is a segment tree over the declared order: each node is a rule with the trie of its keys, and what may
+follow a key is covered by at most log2 n nodes, so that text and stacks stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from converters.automata import DUMPS, Dfa, difference, of_strings, to_expr
+from converters.automata.dfa import ANY_TEXT
+from converters.automata.spelling import spelled
+from converters.errors import UnsupportedFeature
+from converters.grammar.charset import ANY, CharSet
+from converters.grammar.expr import EMPTY, NEVER, Alt, Expr, Lit, Ref, RuleBook, alt, chars, lit, opt, rep, seq
+from converters.jsonschema.layout import Layout
+from converters.jsonschema.value import key_texts
+from converters.limits import Budget
+
+_DIRECT = 4  # so many keys are listed where they may stand, without a tree
+_MAX_NESTING = 6
+_MAX_COUNTED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A declared key and the grammar of its value."""
+
+    key: str
+    value: Expr
+    required: bool
+
+
+@dataclass(slots=True)
+class KeyTexts:
+    """The spellings of keys, with their quotes; shared rules are made on first use."""
+
+    book: RuleBook
+    budget: Budget
+    _char: tuple[CharSet, Expr] | None = None
+    _rest: Ref | None = None
+    _others: dict[frozenset[str], Expr] = field(default_factory=dict)
+
+    def of_language(self, dfa: Dfa) -> Expr:
+        """The keys of a language."""
+        return seq(lit('"'), to_expr(dfa, self.book, "key", DUMPS), lit('"'))
+
+    def except_for(self, keys: Iterable[str]) -> Expr:
+        """Every key but `keys`."""
+        known = frozenset(keys)
+        if known not in self._others:
+            self._others[known] = self._except_for(known)
+        return self._others[known]
+
+    def _except_for(self, keys: frozenset[str]) -> Expr:
+        if all(key_texts(key) == (f'"{key}"',) for key in keys):
+            return self.book.add("other-key", seq(lit('"'), self._not_in([f'{key}"' for key in sorted(keys)], 0)))
+        return self.of_language(difference(ANY_TEXT, of_strings(keys, self.budget), self.budget))
+
+    def _chars(self) -> tuple[CharSet, Expr]:
+        """The characters that stand for themselves in a key, and an escape."""
+        if self._char is None:
+            char = spelled([(ANY, EMPTY)], DUMPS)
+            assert isinstance(char, Alt)
+            self._char = DUMPS.raw, self.book.add("key-escape", alt(*char.options[1:]))
+        return self._char
+
+    def _to_the_end(self) -> Ref:
+        """What may follow once no declared key is possible any more."""
+        if self._rest is None:
+            raw, escape = self._chars()
+            self._rest = self.book.add("key-rest", seq(rep(alt(chars(raw), escape)), lit('"')))
+        return self._rest
+
+    def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
+        """The rests of keys that aren't among `suffixes` (sorted, each with its closing quote)."""
+        if not suffixes:
+            return self._to_the_end()
+        self.budget.tick()
+        groups: dict[str, list[str]] = {}
+        for suffix in suffixes:
+            groups.setdefault(suffix[0], []).append(suffix[1:])
+        end = NEVER if '"' in groups else lit('"')
+        groups.pop('"', None)
+        raw, escape = self._chars()
+        options = [end, seq(alt(chars(raw - CharSet.of("".join(groups))), escape), self._to_the_end())]
+        for char, rests in groups.items():
+            deeper = depth + 1 < _MAX_NESTING
+            inner = self._not_in(rests, depth + 1 if deeper else 0)
+            options.append(seq(Lit(char), inner if deeper else self.book.add("other-key", inner)))
+        return alt(*options)
+
+
+def trie(texts: Sequence[tuple[str, Expr]]) -> Expr:
+    """Texts, none a prefix of another, each with what follows it; common beginnings are written once."""
+    groups: dict[str, list[tuple[str, Expr]]] = {}
+    for text, then in texts:
+        groups.setdefault(text[:1], []).append((text, then))
+    options: list[Expr] = []
+    for group in groups.values():
+        if len(group) == 1:
+            options.append(seq(lit(group[0][0]), group[0][1]))
+            continue
+        n = _n_common([text for text, _ in group])
+        options.append(seq(lit(group[0][0][:n]), trie([(text[n:], then) for text, then in group])))
+    return alt(*options)
+
+
+def _n_common(texts: Sequence[str]) -> int:
+    low, high = min(texts), max(texts)
+    n = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    if n == 0 or n == len(low):
+        raise AssertionError("equal keys, or one that begins another")
+    return n
+
+
+@dataclass(slots=True)
+class MemberWalk:
+    """The content of an object's braces. `tail` is a member with an undeclared key (NEVER: there is none)."""
+
+    entries: Sequence[Entry]
+    tail: Expr
+    layout: Layout
+    book: RuleBook
+    hint: str
+    min: int = 0
+    max: int | None = None
+    path: str = ""
+    witness: Expr | None = None  # a tail member that must be there
+    witness_is_last: bool = False
+    _rests: dict[tuple[int, int], Expr] = field(default_factory=dict)
+    _afters: dict[tuple[int, int], Expr] = field(default_factory=dict)
+    _nodes: dict[tuple[int, int], Expr] = field(default_factory=dict)
+    _tails: dict[tuple[int, int | None], Expr] = field(default_factory=dict)
+    _required: list[int] = field(default_factory=list)
+
+    def content(self) -> Expr:
+        """What stands between the braces, without whitespace inside them: members or nothing."""
+        n = len(self.entries)
+        self._required = [n] * (n + 1)
+        for i in range(n - 1, -1, -1):
+            self._required[i] = i if self.entries[i].required else self._required[i + 1]
+        n_required = sum(entry.required for entry in self.entries)
+        self.min = 0 if self.min <= n_required else self.min
+        if self.max is not None and self.tail == NEVER and self.max >= n:
+            self.max = None
+        if self._counts and n * n * max(self.min, self.max or 0, 1) > _MAX_COUNTED:
+            raise UnsupportedFeature(f"counting {n} properties", path=self.path)
+        return self._some_or_none(0, 0, self._choice(0, 0))
+
+    @property
+    def _counts(self) -> bool:
+        return self.min > 1 or self.max is not None
+
+    def _cap(self, count: int) -> int:
+        """Counts beyond what matters are one."""
+        if not self._counts:
+            return min(count, 1)
+        return count if self.max is not None else min(count, self.min)
+
+    def _some_or_none(self, i: int, count: int, some: Expr) -> Expr:
+        """`some` members from position i on, or the end where it is allowed."""
+        may_end = self._required[i] == len(self.entries) and count >= self.min and self.witness is None
+        return opt(some) if may_end else some
+
+    def _choice(self, i: int, count: int) -> Expr:
+        """One or more members from position i on, without a comma before."""
+        n, r = len(self.entries), self._required[i]
+        if self.max is not None and count >= self.max:
+            return NEVER
+        listed = list(range(i, min(r + 1, n)))
+        if self._counts or len(listed) <= _DIRECT:
+            found = self._keys(listed, count)
+        else:
+            start = max((k + 1 for k in range(i) if self.entries[k].required), default=0)
+            found = alt(*self._cover(start, r, i), self._keys([r] if r < n else [], count))
+        return alt(found, self._tail(count)) if r == n else found
+
+    def _keys(self, positions: Sequence[int], count: int) -> Expr:
+        texts = [(text, self._after(k, count)) for k in positions for text in key_texts(self.entries[k].key)]
+        return trie(texts) if texts else NEVER
+
+    def _cover(self, low: int, high: int, i: int) -> list[Expr]:
+        """The nodes of the tree over [low, high) that make up [i, high)."""
+        if i >= high:
+            return []
+        if i <= low:
+            return [self._node(low, high)]
+        middle = (low + high) // 2
+        return [*self._cover(low, middle, i), *self._cover(middle, high, i)]
+
+    def _node(self, low: int, high: int) -> Expr:
+        if (low, high) not in self._nodes:
+            ref = self.book.reserve(f"{self.hint}-keys")
+            self._nodes[low, high] = ref
+            self.book.define(ref, self._keys(range(low, high), 1))
+        return self._nodes[low, high]
+
+    def _after(self, k: int, count: int) -> Expr:
+        """What follows the key text of entry k."""
+        key = (k, self._cap(count))
+        if key not in self._afters:
+            ref = self.book.reserve(f"{self.hint}-{self.entries[k].key[:24]}")
+            self._afters[key] = ref
+            rest = self._rest(k + 1, count + 1)
+            self.book.define(ref, seq(self.layout.colon, self.entries[k].value, rest))
+        return self._afters[key]
+
+    def _rest(self, i: int, count: int) -> Expr:
+        """What may follow a member before position i."""
+        key = (i, self._cap(count))
+        if key not in self._rests:
+            some = self._choice(i, count)
+            self._rests[key] = EMPTY
+            if some != NEVER or self._some_or_none(i, count, NEVER) == NEVER:
+                found = self._some_or_none(i, count, seq(self.layout.comma, some))
+                self._rests[key] = found if found == NEVER else self.book.add(f"{self.hint}-rest", found)
+        return self._rests[key]
+
+    def _tail(self, count: int) -> Expr:
+        """One or more members with undeclared keys."""
+        low = max(0, self.min - count - 1)
+        high = None if self.max is None else self.max - count - 1
+        if self.tail == NEVER or (high is not None and high < low):
+            return NEVER
+        if low:
+            raise UnsupportedFeature("minProperties over several undeclared keys, which might repeat", path=self.path)
+        if (low, high) not in self._tails:
+            more = seq(self.layout.comma, self.tail)
+            if self.witness is None:
+                expr = seq(self.tail, rep(more, low, high))
+            else:
+                if high is not None:
+                    raise UnsupportedFeature("maxProperties where a certain undeclared key must be there", path=self.path)
+                after = EMPTY if self.witness_is_last else rep(more)
+                expr = seq(rep(seq(self.tail, self.layout.comma)), self.witness, after)
+            self._tails[low, high] = self.book.add(f"{self.hint}-more", expr)
+        return self._tails[low, high]

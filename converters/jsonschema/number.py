@@ -1,0 +1,372 @@
+"""Numbers as texts: ranges over decimals and integers of any size, multiples, and what is excluded, as automata.
+
+An automaton reads a number without exponent, digit by digit. Every fact is a component with a small state (how the digits
+so far compare with a bound, their remainder); the automaton is the product of its components. Numbers without facts are
+two shared rules with exponents (spec section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+from math import ceil, floor, lcm
+from typing import Protocol, TypeAlias
+
+from converters.automata import NOTHING, Dfa, minimise, trim
+from converters.errors import LimitExceeded, UnsupportedFeature
+from converters.grammar.charset import CharSet
+from converters.grammar.expr import Expr, alt, chars, lit, opt, rep, seq
+from converters.jsonschema.shape import NumberFacts
+from converters.jsonschema.value import fraction_digits
+from converters.limits import Budget
+
+MAX_DIGITS = 40
+MAX_EXPONENT_DIGITS = 3
+_MAX_REMAINDERS = 20_000
+_ALPHABET = tuple(CharSet.of(char) for char in "0123456789-.")
+_MINUS, _POINT = 10, 11
+
+_DIGIT = chars(CharSet.span(ord("0"), ord("9")))
+_NONZERO = chars(CharSet.span(ord("1"), ord("9")))
+_SIGN, _E = chars(CharSet.of("+-")), chars(CharSet.of("eE"))
+_WHOLE = seq(opt(lit("-")), alt(lit("0"), seq(_NONZERO, rep(_DIGIT, 0, MAX_DIGITS - 1))))
+_FRACTION = seq(lit("."), rep(_DIGIT, 1, MAX_DIGITS))
+
+NUMBER: Expr = seq(_WHOLE, opt(_FRACTION), opt(seq(_E, opt(_SIGN), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))))
+"""Any number."""
+INTEGER: Expr = seq(
+    _WHOLE,
+    opt(seq(lit("."), rep(lit("0"), 1, MAX_DIGITS))),
+    opt(seq(_E, opt(lit("+")), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))),
+)
+"""Any integral number, from draft 6 on: also 1.0 and 1e3."""
+WRITTEN_INTEGER: Expr = _WHOLE
+"""Any integer of draft 4, where 1.0 is none."""
+
+State: TypeAlias = "tuple[object, ...] | str | int"
+
+
+class Component(Protocol):
+    """A condition on the magnitude of a number, read digit by digit. None is a state from which nothing is accepted."""
+
+    def start(self) -> State | None:
+        """The state before the first digit."""
+
+    def whole(self, state: State, digit: int) -> State | None:
+        """After a digit of the integer part."""
+
+    def point(self, state: State) -> State | None:
+        """After the decimal point."""
+
+    def fraction(self, state: State, digit: int) -> State | None:
+        """After a digit of the fraction."""
+
+    def accepts(self, state: State, in_fraction: bool) -> bool:
+        """Does the number hold when it ends here?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The magnitude compared with `bound` (at least 0) has one of the outcomes of `wanted`: "<", "=", ">".
+
+    States: (n, outcome) after n digits of the integer part, compared with as many of the bound's; an outcome alone when it
+    is decided; (n,) after n equal digits of the fraction.
+    """
+
+    bound: Fraction
+    wanted: str
+
+    @property
+    def _whole_digits(self) -> str:
+        return str(floor(self.bound))
+
+    @property
+    def _fraction_digits(self) -> str:
+        n = fraction_digits(self.bound)
+        return f"{(self.bound - floor(self.bound)) * 10 ** n.__index__()}".zfill(n) if n else ""
+
+    def start(self) -> State | None:
+        return (0, "=")
+
+    def _decided(self, outcome: str) -> State | None:
+        return outcome if outcome in self.wanted else None
+
+    def whole(self, state: State, digit: int) -> State | None:
+        if isinstance(state, str):
+            return state
+        assert isinstance(state, tuple)
+        n, outcome = state
+        assert isinstance(n, int)
+        digits = self._whole_digits
+        if n == len(digits):
+            return self._decided(">")
+        if outcome == "=":
+            outcome = _outcome(digit, int(digits[n]))
+        return (n + 1, outcome)
+
+    def _at_end_of_whole(self, state: State) -> State:
+        if isinstance(state, str):
+            return state
+        assert isinstance(state, tuple)
+        if len(state) == 1:
+            return state
+        n, outcome = state
+        return "<" if n != len(self._whole_digits) else (0,) if outcome == "=" else str(outcome)
+
+    def point(self, state: State) -> State | None:
+        after = self._at_end_of_whole(state)
+        return self._decided(after) if isinstance(after, str) else after
+
+    def fraction(self, state: State, digit: int) -> State | None:
+        if isinstance(state, str):
+            return state
+        assert isinstance(state, tuple)
+        (n,) = state
+        assert isinstance(n, int)
+        digits = self._fraction_digits
+        outcome = _outcome(digit, int(digits[n]) if n < len(digits) else 0)
+        return (min(n + 1, len(digits)),) if outcome == "=" else self._decided(outcome)
+
+    def accepts(self, state: State, in_fraction: bool) -> bool:
+        after = self._at_end_of_whole(state)
+        if not isinstance(after, str):
+            assert isinstance(after, tuple)
+            n = after[0]
+            assert isinstance(n, int)
+            after = "<" if self._fraction_digits[n:].strip("0") else "="
+        return after in self.wanted
+
+
+def _outcome(a: int, b: int) -> str:
+    return "<" if a < b else ">" if a > b else "="
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """The magnitude is (`wanted`) or is not a multiple of `divisor` / 10**`places`. States: (remainder, digits read); "off"."""
+
+    divisor: int
+    places: int
+    wanted: bool
+
+    def start(self) -> State | None:
+        return (0, 0)
+
+    def whole(self, state: State, digit: int) -> State | None:
+        assert isinstance(state, tuple)
+        return self._next(state, digit, 0)
+
+    def point(self, state: State) -> State | None:
+        return state
+
+    def fraction(self, state: State, digit: int) -> State | None:
+        if isinstance(state, str):
+            return state
+        assert isinstance(state, tuple)
+        n = state[1]
+        assert isinstance(n, int)
+        if n == self.places:
+            return state if digit == 0 else None if self.wanted else "off"
+        return self._next(state, digit, n + 1)
+
+    def _next(self, state: tuple[object, ...], digit: int, n: int) -> State:
+        remainder = state[0]
+        assert isinstance(remainder, int)
+        return ((remainder * 10 + digit) % self.divisor, n)
+
+    def accepts(self, state: State, in_fraction: bool) -> bool:
+        if isinstance(state, str):
+            return True
+        assert isinstance(state, tuple)
+        remainder, n = state
+        assert isinstance(remainder, int)
+        assert isinstance(n, int)
+        return (remainder * 10 ** (self.places - n) % self.divisor == 0) is self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Draft 4 tells integers by their text: with `pointed` there is a decimal point, without it there is none."""
+
+    pointed: bool
+
+    def start(self) -> State | None:
+        return 0
+
+    def whole(self, state: State, digit: int) -> State | None:
+        return state
+
+    def point(self, state: State) -> State | None:
+        return 0 if self.pointed else None
+
+    def fraction(self, state: State, digit: int) -> State | None:
+        return state
+
+    def accepts(self, state: State, in_fraction: bool) -> bool:
+        return in_fraction is self.pointed
+
+
+def is_plain(facts: NumberFacts) -> bool:
+    """True for every number, or every integral one: the two that may have exponents."""
+    return replace(facts, integral=None) == NumberFacts() and facts.integral is not False
+
+
+def step_of(facts: NumberFacts, draft4: bool) -> Fraction | None:
+    """What every number of `facts` is a multiple of; None when there is no such thing."""
+    steps = set(facts.multiples) | ({Fraction(1)} if facts.integral else set())
+    if not steps:
+        return None
+    return reduce(
+        lambda a, b: Fraction(lcm(a.numerator * b.denominator, b.numerator * a.denominator), a.denominator * b.denominator),
+        steps,
+    )
+
+
+def is_empty(facts: NumberFacts, draft4: bool) -> bool:
+    """True when no number can be among `facts` (false where that is too long to find out)."""
+    low, high = facts.low, facts.high
+    if low is not None and high is not None:
+        if low > high or (low == high and (facts.low_exclusive or facts.high_exclusive)):
+            return True
+        if low == high and low in facts.excluded:
+            return True
+    if facts.integral is False and not draft4:
+        facts = replace(facts, non_multiples=facts.non_multiples | {Fraction(1)})
+    step = step_of(facts, draft4)
+    if step is None:
+        return False
+    if any((step / n).denominator == 1 for n in facts.non_multiples):
+        return True
+    if low is None or high is None:
+        return False
+    first, last = ceil(low / step), floor(high / step)
+    first += facts.low_exclusive and first * step == low
+    last -= facts.high_exclusive and last * step == high
+    if last - first > 1000:
+        return False
+    values = (k * step for k in range(first, last + 1))
+    return all(v in facts.excluded or any((v / n).denominator == 1 for n in facts.non_multiples) for v in values)
+
+
+def number_dfa(facts: NumberFacts, draft4: bool, budget: Budget) -> Dfa:
+    """The automaton of the numbers of `facts`, without exponents. Raises LimitExceeded or UnsupportedFeature naming the keyword."""
+    shared: list[Component] = [_divided(of, True, facts.path) for of in facts.multiples]
+    shared += [_divided(of, False, facts.path) for of in facts.non_multiples]
+    if facts.integral is not None:
+        shared.append(Written(not facts.integral) if draft4 else Divided(1, 0, facts.integral))
+    sides = [
+        _Side(negative, (*shared, *parts)) for negative in (False, True) if (parts := _bounds(facts, negative)) is not None
+    ]
+    return _explored(sides, budget, facts.path)
+
+
+def _divided(of: Fraction, wanted: bool, path: str) -> Divided:
+    places = fraction_digits(of)
+    divisor = int(of * 10**places)
+    if divisor * (places + 1) > _MAX_REMAINDERS:
+        raise UnsupportedFeature(f"multipleOf {of} needs too many remainders", path=path)
+    return Divided(divisor, places, wanted)
+
+
+def _bounds(facts: NumberFacts, negative: bool) -> list[Component] | None:
+    """The bounds on the magnitude of the numbers of one sign (zero has both); None when there is no such number."""
+    low, low_exclusive, high, high_exclusive = facts.low, facts.low_exclusive, facts.high, facts.high_exclusive
+    if negative:
+        low, low_exclusive, high, high_exclusive = _negated(high), high_exclusive, _negated(low), low_exclusive
+    if high is not None and (high < 0 or (high == 0 and high_exclusive)):
+        return None
+    out: list[Component] = []
+    if low is not None and (low > 0 or (low == 0 and low_exclusive)):
+        out.append(Compared(low, ">" if low_exclusive else ">="))
+    if high is not None:
+        out.append(Compared(high, "<" if high_exclusive else "<="))
+    for value in facts.excluded:
+        if value == 0 or (value < 0) is negative:
+            out.append(Compared(abs(value), "<>"))
+    return out
+
+
+def _negated(bound: Fraction | None) -> Fraction | None:
+    return None if bound is None else -bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The numbers of one sign: the components that judge their magnitude."""
+
+    negative: bool
+    components: tuple[Component, ...]
+
+    def start(self) -> tuple[State, ...] | None:
+        return _all(c.start() for c in self.components)
+
+
+def _all(states: object) -> tuple[State, ...] | None:
+    found = tuple(states)  # type: ignore[call-overload]
+    return None if None in found else found
+
+
+_Node = tuple[int, str, tuple[State, ...]]  # the side, where in the number, the components' states
+
+
+def _explored(sides: Sequence[_Side], budget: Budget, path: str) -> Dfa:
+    """The product automaton. Places: "start", "zero" (a 0 in front), "whole", "point" (just read), "fraction"."""
+    ids: dict[_Node | None, int] = {None: 0}
+    rows: list[dict[int, int]] = []
+    accepting: set[int] = set()
+    todo: list[_Node | None] = [None]
+
+    def state_of(node: _Node) -> int:
+        if node not in ids:
+            ids[node] = len(ids)
+            todo.append(node)
+        return ids[node]
+
+    begun = {i: start for i, side in enumerate(sides) if (start := side.start()) is not None}
+    for node in todo:
+        budget.tick()
+        row: dict[int, int] = {}
+        if node is None:
+            for i, start in begun.items():
+                if sides[i].negative:
+                    row[_MINUS] = state_of((i, "start", start))
+                else:
+                    row |= {symbol: state_of(after) for symbol, after in _steps(sides, (i, "start", start))}
+        else:
+            row = {symbol: state_of(after) for symbol, after in _steps(sides, node)}
+            side, place, states = node
+            if place in ("zero", "whole", "fraction"):
+                pairs = zip(sides[side].components, states, strict=True)
+                if all(c.accepts(state, place == "fraction") for c, state in pairs):
+                    accepting.add(ids[node])
+        rows.append(row)
+        if len(rows) & 255 == 0 and len(rows) > _MAX_REMAINDERS:
+            limit = budget.limits.automaton_bytes
+            raise LimitExceeded("the numbers need too large an automaton", limit="automaton_bytes", value=limit, path=path)
+    trimmed = trim(Dfa(_ALPHABET, tuple(rows), frozenset(accepting)))
+    return minimise(trimmed) if trimmed.accepting else NOTHING
+
+
+def _steps(sides: Sequence[_Side], node: _Node) -> list[tuple[int, _Node]]:
+    side, place, states = node
+    components = sides[side].components
+    pairs = list(zip(components, states, strict=True))
+    out: list[tuple[int, _Node]] = []
+    if place in ("zero", "whole"):
+        after = _all(c.point(state) for c, state in pairs)
+        if after is not None:
+            out.append((_POINT, (side, "point", after)))
+    if place == "zero":
+        return out
+    for digit in range(10):
+        if place in ("start", "whole"):
+            after = _all(c.whole(state, digit) for c, state in pairs)
+            then = "zero" if place == "start" and digit == 0 else "whole"
+        else:
+            after = _all(c.fraction(state, digit) for c, state in pairs)
+            then = "fraction"
+        if after is not None:
+            out.append((digit, (side, then, after)))
+    return out

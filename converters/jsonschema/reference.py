@@ -1,0 +1,155 @@
+"""Where a `$ref` leads: base URIs, `$id`, `$anchor` and JSON pointers inside one document.
+
+Nothing is ever fetched: a reference that leaves the document is an UnsupportedFeature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urldefrag, urljoin
+
+from converters.errors import InvalidSource, UnsupportedFeature
+
+ONE_SCHEMA = frozenset(
+    ["additionalProperties", "additionalItems", "items", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedProperties", "unevaluatedItems"]
+)
+SCHEMA_LIST = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"])
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A schema in the document: its JSON pointer and the base URI that counts there."""
+
+    pointer: str
+    base: str
+
+
+@dataclass(slots=True)
+class Document:
+    """The root schema and the names under which its parts can be referred to."""
+
+    root: object
+    id_keyword: str
+    siblings_ignored: bool
+    _resources: dict[str, str] = field(init=False, default_factory=dict)
+    _anchors: dict[tuple[str, str], str] = field(init=False, default_factory=dict)
+    _bases: dict[str, str] = field(init=False, default_factory=dict)
+    _dynamic: dict[str, list[str]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._resources[""] = ""
+        self._index()
+
+    def base_at(self, pointer: str) -> str:
+        """The base URI of the schema at `pointer`."""
+        while pointer not in self._bases:
+            if not pointer:
+                return ""
+            pointer = pointer.rpartition("/")[0]
+        return self._bases[pointer]
+
+    def at(self, pointer: str) -> object:
+        """The JSON at `pointer`; KeyError when there is none."""
+        value = self.root
+        for part in pointer.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            match value:
+                case Mapping():
+                    value = value[name]
+                case str():
+                    raise KeyError(pointer)
+                case Sequence() if name.isdigit() and int(name) < len(value):
+                    value = value[int(name)]
+                case _:
+                    raise KeyError(pointer)
+        return value
+
+    def resolve(self, reference: str, base: str, path: str) -> Location:
+        """The schema that `reference` means where `base` counts; `path` is where it stands, for the error."""
+        target, fragment = urldefrag(_join(base, reference))
+        if target not in self._resources:
+            raise UnsupportedFeature(f"a reference outside the schema, {reference!r}", path=path)
+        pointer = self._resources[target]
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            if (target, fragment) not in self._anchors:
+                raise InvalidSource(f"the reference {reference!r} leads nowhere", path=path)
+            pointer = self._anchors[target, fragment]
+        else:
+            pointer += fragment
+        try:
+            self.at(pointer)
+        except KeyError:
+            raise InvalidSource(f"the reference {reference!r} leads nowhere", path=path) from None
+        return Location(pointer, self.base_at(pointer))
+
+    def dynamic_targets(self, anchor: str) -> Sequence[str]:
+        """The pointers of every `$dynamicAnchor` called `anchor`."""
+        return self._dynamic.get(anchor, ())
+
+    @property
+    def n_recursive_anchors(self) -> int:
+        """How many schemas say `$recursiveAnchor: true`."""
+        return len(self._dynamic.get("\0recursive", ()))
+
+    def _index(self) -> None:
+        todo: list[tuple[object, str, str]] = [(self.root, "", "")]
+        while todo:
+            schema, pointer, base = todo.pop()
+            if not isinstance(schema, Mapping):
+                continue
+            base = self._name(schema, pointer, base)
+            todo.extend((child, pointer + suffix, base) for child, suffix in subschemas(schema))
+
+    def _name(self, schema: Mapping[str, object], pointer: str, base: str) -> str:
+        if self.siblings_ignored and isinstance(schema.get("$ref"), str):
+            return base
+        name = schema.get(self.id_keyword)
+        if isinstance(name, str):
+            base = self._name_resource(name, pointer, base)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            anchor = schema.get(keyword)
+            if isinstance(anchor, str):
+                self._anchors.setdefault((base, anchor), pointer)
+                if keyword == "$dynamicAnchor":
+                    self._dynamic.setdefault(anchor, []).append(pointer)
+        if schema.get("$recursiveAnchor") is True:
+            self._dynamic.setdefault("\0recursive", []).append(pointer)
+        return base
+
+    def _name_resource(self, name: str, pointer: str, base: str) -> str:
+        target, fragment = urldefrag(_join(base, name))
+        if fragment:
+            self._anchors.setdefault((target or base, fragment), pointer)
+        if target and target != base:
+            self._resources.setdefault(target, pointer)
+            self._bases[pointer] = target
+            return target
+        return base
+
+
+def subschemas(schema: Mapping[str, object]) -> Iterator[tuple[object, str]]:
+    """The schemas directly below `schema`, each with the pointer that leads to it from there."""
+    for keyword, value in schema.items():
+        if isinstance(value, Mapping):
+            if keyword in SCHEMA_MAP:
+                for name, child in value.items():
+                    yield child, f"/{keyword}/{escape(name)}"
+            elif keyword in ONE_SCHEMA:
+                yield value, f"/{keyword}"
+        elif keyword in SCHEMA_LIST and isinstance(value, (list, tuple)):
+            for i, child in enumerate(value):
+                yield child, f"/{keyword}/{i}"
+
+
+def escape(name: str) -> str:
+    """`name` as one part of a JSON pointer."""
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _join(base: str, reference: str) -> str:
+    if reference.startswith("#"):  # urljoin loses the base of schemes that it doesn't know, such as urn:
+        return base + reference
+    return urljoin(base, reference) if base else reference

@@ -1,0 +1,252 @@
+"""The typed schema: a closed set of assertions over nodes with numbers for names.
+
+A node is a conjunction of assertions; children and `$ref` targets are node ids, so recursive schemas are plain data.
+Nothing here knows JSON's spelling of a schema (`build` reads that) or grammars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from converters.constraint import Draft
+
+NodeId: TypeAlias = int
+JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
+
+ALL_TYPES: frozenset[JsonType] = frozenset(("null", "boolean", "number", "string", "array", "object"))
+
+ALWAYS: NodeId = 0
+"""The node of `true` and `{}`."""
+NEVER: NodeId = 1
+"""The node of `false`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """One thing a node demands. `path` is the JSON pointer of its keyword; it doesn't count for equality."""
+
+    path: str = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeIs(Assertion):
+    """The value has one of `types`; with `integers_only` a number must be integral."""
+
+    types: frozenset[JsonType]
+    integers_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finite(Assertion):
+    """`enum` and `const`: one of `values`, told apart by their canonical texts."""
+
+    texts: tuple[str, ...]
+    values: tuple[object, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast(Assertion):
+    """A number is at least (`exclusive`: above) `value`."""
+
+    value: Fraction
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost(Assertion):
+    """A number is at most (`exclusive`: below) `value`."""
+
+    value: Fraction
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple(Assertion):
+    """A number is a multiple of `of`, which is above 0."""
+
+    of: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Length(Assertion):
+    """A string has `min` to `max` (None: any number of) code points."""
+
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(Assertion):
+    """Some part of a string matches the regex `pattern`."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Assertion):
+    """A string is of the known format `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Properties(Assertion):
+    """`properties`, `patternProperties` and `additionalProperties` (`explicit`: it was said) of one node, which belong together."""
+
+    declared: tuple[tuple[str, NodeId], ...]
+    patterns: tuple[tuple[str, NodeId], ...] = ()
+    additional: NodeId = ALWAYS
+    explicit: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Required(Assertion):
+    """An object has every one of `keys`."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyCount(Assertion):
+    """An object has `min` to `max` (None: any number of) members."""
+
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyNames(Assertion):
+    """Every key, as a string, is a value of `names`."""
+
+    names: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class DependentRequired(Assertion):
+    """An object that has `key` has every one of `keys`."""
+
+    key: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DependentSchema(Assertion):
+    """An object that has `key` is a value of `then`."""
+
+    key: str
+    then: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Assertion):
+    """The first items are values of `prefix`, one by one; the others of `rest`."""
+
+    prefix: tuple[NodeId, ...]
+    rest: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCount(Assertion):
+    """An array has `min` to `max` (None: any number of) items."""
+
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contains(Assertion):
+    """Of an array's items `min` to `max` (None: any number of) are values of `item`."""
+
+    item: NodeId
+    min: int = 1
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unique(Assertion):
+    """No two items of an array are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(Assertion):
+    """A value of every node (also `$ref`: one node)."""
+
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(Assertion):
+    """A value of at least one node."""
+
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Assertion):
+    """A value of exactly one node."""
+
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Assertion):
+    """Not a value of `node`."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional(Assertion):
+    """A value of `then` if it is one of `condition`, else a value of `otherwise`."""
+
+    condition: NodeId
+    then: NodeId
+    otherwise: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class UnevaluatedProperties(Assertion):
+    """The members that nothing else in `scope` (the same node without this keyword) looks at are values of `node`."""
+
+    scope: NodeId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class UnevaluatedItems(Assertion):
+    """The items that nothing else in `scope` (the same node without this keyword) looks at are values of `node`."""
+
+    scope: NodeId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible(Assertion):
+    """The schema `false`."""
+
+
+Leaf: TypeAlias = (
+    TypeIs | Finite | AtLeast | AtMost | Multiple | Length | Pattern | Format | Properties | Required | PropertyCount
+    | PropertyNames | DependentRequired | DependentSchema | Items | ItemCount | Contains | Unique | Impossible
+)  # fmt: skip
+"""Assertions about the value itself; the others combine nodes about the same value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A conjunction. `path` is the pointer of the schema it was read from."""
+
+    assertions: tuple[Assertion, ...]
+    path: str = field(compare=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A whole schema: nodes by id, the root's id, the draft it speaks, and what its reader must tell the caller."""
+
+    nodes: tuple[Node, ...]
+    root: NodeId
+    draft: Draft
+    notes: tuple[str, ...] = ()

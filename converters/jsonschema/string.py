@@ -1,0 +1,111 @@
+"""Strings: pattern, format, length and what is excluded as one regular language, spelled as JSON text.
+
+Lengths alone stay counts; everything else is one automaton, so no pattern can ever close the string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from converters.automata import (
+    ANY_TEXT,
+    JSON,
+    Dfa,
+    bounded,
+    complement,
+    difference,
+    intersection,
+    of_strings,
+    spelled_char,
+    to_expr,
+)
+from converters.errors import ConversionError, LimitExceeded, UnsupportedFeature
+from converters.grammar.charset import ANY
+from converters.grammar.expr import Expr, Ref, RuleBook, lit, rep, seq
+from converters.jsonschema.formats import format_dfa
+from converters.jsonschema.schema import Format, Pattern
+from converters.jsonschema.shape import StringFacts
+from converters.limits import Budget
+
+QUOTE = lit('"')
+
+
+class Strings:
+    """The languages of patterns, formats and string facts of one compile, each worked out once."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._tests: dict[Pattern | Format, Dfa] = {}
+        self._languages: dict[StringFacts, Dfa] = {}
+
+    def test(self, test: Pattern | Format) -> Callable[[str], bool]:
+        """The predicate of a pattern or a format."""
+        return self.test_dfa(test).accepts
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """True when some part of `text` matches `pattern`."""
+        return self.test_dfa(Pattern("", pattern)).accepts(text)
+
+    def test_dfa(self, test: Pattern | Format) -> Dfa:
+        """The strings that pass a test. Raises with the pointer of the test's keyword."""
+        if test not in self._tests:
+            from converters.regex import regex_dfa
+
+            try:
+                if isinstance(test, Pattern):
+                    self._tests[test] = regex_dfa(test.pattern, "search", self._budget)
+                else:
+                    self._tests[test] = format_dfa(test.name, self._budget)
+            except ConversionError as error:
+                if error.path is None:
+                    error.path = test.path
+                raise
+        return self._tests[test]
+
+    def language(self, facts: StringFacts) -> Dfa:
+        """The strings of `facts` as one automaton. Raises LimitExceeded with the pointers of its keywords."""
+        if facts not in self._languages:
+            paths = " and ".join(sorted(test.path for test, _ in facts.tests))
+            try:
+                self._languages[facts] = self._work_out(facts)
+            except LimitExceeded as error:
+                if error.path is None:
+                    error.path = paths
+                raise
+        return self._languages[facts]
+
+    def _work_out(self, facts: StringFacts) -> Dfa:
+        parts = [
+            self.test_dfa(test) if positive else complement(self.test_dfa(test), self._budget)
+            for test, positive in sorted(facts.tests, key=lambda pair: (not pair[1], repr(pair[0])))
+        ]
+        dfa = reduce(lambda a, b: intersection(a, b, self._budget), parts) if parts else ANY_TEXT
+        if facts.excluded:
+            dfa = difference(dfa, of_strings(facts.excluded, self._budget), self._budget)
+        if facts.min or facts.max is not None:
+            dfa = bounded(dfa, facts.min, facts.max, self._budget)
+        return dfa
+
+    def is_empty(self, facts: StringFacts) -> bool:
+        """True when no string is among `facts`."""
+        if facts.max is not None and facts.min > facts.max:
+            return True
+        if not facts.tests:
+            return False if facts.max is None or facts.max > 4 else self.language(facts).is_empty()
+        return self.language(facts).is_empty()
+
+    def expr(self, facts: StringFacts, book: RuleBook, char: Ref) -> Expr:
+        """The JSON texts of `facts`. `char` is the rule of any one character."""
+        if not facts.tests and not facts.excluded:
+            return seq(QUOTE, rep(char, facts.min, facts.max), QUOTE)
+        return seq(QUOTE, to_expr(self.language(facts), book, "text", JSON), QUOTE)
+
+
+def any_char(book: RuleBook) -> Ref:
+    """The rule of any one character of a JSON string, in every spelling."""
+    expr = spelled_char(ANY, book, "char", JSON)
+    return expr if isinstance(expr, Ref) else book.add("char", expr)
+
+
+_ = UnsupportedFeature

@@ -1,0 +1,58 @@
+"""JSON values: equality as JSON Schema has it, and their texts.
+
+Numbers are int, float or Decimal; a float counts as the decimal number that `json.dumps` writes for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+
+def exact(number: int | float | Decimal) -> Fraction:
+    """The number as it is written, not as binary has it. Raises ValueError or OverflowError when it isn't finite."""
+    return Fraction(Decimal(repr(number)) if isinstance(number, float) else number)
+
+
+def canonical_text(value: object) -> str:
+    """A text that two values share exactly when they are equal: keys sorted, 1.0 as 1, one spelling of strings."""
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int() | float() | Decimal():
+            return str(exact(value))
+        case str():
+            return json.dumps(value)
+        case Mapping():
+            return "{" + ",".join(f"{json.dumps(k)}:{canonical_text(v)}" for k, v in sorted(value.items())) + "}"
+        case list() | tuple():
+            return "[" + ",".join(map(canonical_text, value)) + "]"
+        case _:
+            raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def key_texts(key: str) -> tuple[str, ...]:
+    """The spellings of a string that `json.dumps` writes, with quotes: raw, and with ensure_ascii."""
+    return tuple(dict.fromkeys((json.dumps(key, ensure_ascii=False), json.dumps(key))))
+
+
+def decimal_text(number: Fraction) -> str:
+    """The number without exponent: 5/4 → 1.25, 3 → 3. Its denominator has no prime factors but 2 and 5."""
+    digits = fraction_digits(number)
+    whole, rest = divmod(abs(number.numerator) * 10**digits // number.denominator, 10**digits)
+    sign = "-" if number < 0 else ""
+    return f"{sign}{whole}" + (f".{rest:0{digits}}" if digits else "")
+
+
+def fraction_digits(number: Fraction) -> int:
+    """How many digits the fraction of a decimal number needs."""
+    digits, rest = 0, number.denominator
+    while rest % 10 == 0:
+        digits, rest = digits + 1, rest // 10
+    while rest % 2 == 0:
+        digits, rest = digits + 1, rest // 2
+    while rest % 5 == 0:
+        digits, rest = digits + 1, rest // 5
+    return digits
