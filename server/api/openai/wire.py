@@ -15,9 +15,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from server.chat.types import JsonObject
+from server.chat.types import JsonObject, Sampling
 from server.constraints import merge_extra_body
-from server.engine.messages import Sampling
 from server.errors import BadRequest
 
 MAX_CHOICES = 128

@@ -1,0 +1,205 @@
+"""Stand-ins for what is behind the HTTP layer: an engine that follows a script, its manager, a compiler in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import httpx
+from fastapi import FastAPI
+
+from converters import compile_constraint
+from converters.compile import CompileCache, CompileOptions, cache_key
+from converters.constraint import Constraint
+from converters.grammar.match import Matcher
+from server.app import create_app
+from server.chat.constraint import CompileOutcome
+from server.engine.messages import (
+    EngineEvent,
+    EngineRequest,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    ModelState,
+    PromptScored,
+    Started,
+    TextChunk,
+    TokenLogprob,
+    TokenLogprobs,
+)
+from server.errors import ModelNotFound
+from server.settings import Settings
+
+INFO = ModelInfo(
+    name="fake",
+    n_vocab=1000,
+    n_ctx_slot=256,
+    n_ctx_train=256,
+    n_slots=4,
+    n_params=1,
+    size_bytes=1,
+    description="fake",
+    chat_template=None,
+    bos_token="<s>",
+    eos_token="</s>",
+    add_bos=True,
+    add_space_prefix=False,
+)
+
+
+def logprob(text: str, value: float = -0.5) -> TokenLogprobs:
+    chosen = TokenLogprob(7, text.encode(), value)
+    return TokenLogprobs(chosen, (chosen, TokenLogprob(8, b"\xe2\x82", value - 1)))
+
+
+@dataclass
+class FakeEngine:
+    """Says `pieces` in every choice of every request. `before` runs before each event and may raise or wait."""
+
+    pieces: Sequence[str] = ("Hel", "lo")
+    reason: FinishReason = FinishReason.STOP
+    info: ModelInfo = INFO
+    state: ModelState = "ready"
+    before: Callable[[EngineRequest, EngineEvent], object] | None = None
+    requests: list[EngineRequest] = field(default_factory=list)
+    grammars: dict[str, str] = field(default_factory=dict)
+    busy: list[bool] = field(default_factory=list)
+    n_running: int = 0
+    n_most_running: int = 0
+    n_cancelled: int = 0
+
+    async def start(self) -> ModelInfo:
+        return self.info
+
+    async def stop(self) -> None:
+        self.state = "stopped"
+
+    async def put_grammar(self, key: str, gbnf: str, tables: bytes) -> None:
+        self.grammars[key] = gbnf
+
+    async def generate(self, request: EngineRequest) -> AsyncIterator[EngineEvent]:
+        self.requests.append(request)
+        self.n_running += 1
+        self.n_most_running = max(self.n_most_running, self.n_running)
+        is_done = False
+        try:
+            for event in self._events(request):
+                if self.before is not None:
+                    outcome = self.before(request, event)
+                    if asyncio.iscoroutine(outcome):
+                        await outcome
+                await asyncio.sleep(0)
+                yield event
+            is_done = True
+        finally:
+            self.n_running -= 1
+            self.n_cancelled += not is_done
+
+    def _events(self, request: EngineRequest) -> list[EngineEvent]:
+        n_prompt = len(request.prompt)
+        events: list[EngineEvent] = [Started(0, n_prompt, 1)]
+        if request.prompt_logprobs is not None:
+            events.append(PromptScored(0, (None, logprob("b", -2.0)), (5, b"a")))
+        pieces = self.pieces[: request.max_tokens]
+        for piece in pieces:
+            logprobs = (logprob(piece),) if request.logprobs is not None else ()
+            events += [TextChunk(0, k, piece, 1, logprobs) for k in range(request.n)]
+        events += [Finished(0, k, self.reason, len(pieces)) for k in range(request.n)]
+        return events
+
+    async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
+        return tuple(ord(char) % self.info.n_vocab for char in text)
+
+    async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
+        return "".join(map(chr, tokens)).encode()
+
+    def set_busy(self, busy: bool) -> None:
+        self.busy.append(busy)
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    name: str
+    engine: FakeEngine
+    template: str | None = None
+    codec: str | None = None
+
+
+@dataclass
+class FakeManager:
+    engine_: FakeEngine
+    default: str = "fake"
+    template: str | None = None
+
+    def names(self) -> tuple[str, ...]:
+        return (self.default, "dir/other")
+
+    def state(self, name: str | None = None) -> ModelState:
+        return self.engine_.state
+
+    def loaded(self) -> tuple[FakeModel, ...]:
+        return (FakeModel(self.default, self.engine_),)
+
+    async def engine(self, name: str | None) -> FakeModel:
+        if name not in (None, "", "default", *self.names()):
+            raise ModelNotFound(f"there is no model {name!r}", param="model")
+        return FakeModel(self.default, self.engine_, self.template)
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+
+class InlineCompiler:
+    """The real compiler, without its process."""
+
+    def __init__(self) -> None:
+        self.cache = CompileCache(1 << 20)
+
+    async def compile(self, constraint: Constraint, options: CompileOptions) -> CompileOutcome:
+        key = cache_key(constraint, options)
+        cached = self.cache.get(key)
+        compiled = cached or compile_constraint(constraint, options)
+        self.cache.put(key, compiled)
+        return CompileOutcome(key, compiled, cached is not None)
+
+    async def examples(self, outcome: CompileOutcome, n_random: int) -> tuple[str, ...]:
+        matcher = Matcher.from_tables(outcome.compiled.tables)
+        rng = random.Random(0)
+        return (matcher.shortest_completion(matcher.start), *(matcher.random_sentence(rng) for _ in range(n_random)))
+
+
+@dataclass
+class Served:
+    """An app over fakes, and a client that talks to it without a socket."""
+
+    app: FastAPI
+    engine: FakeEngine
+    client: httpx.AsyncClient
+
+    async def chat(self, **fields: object) -> httpx.Response:
+        return await self.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **fields})
+
+    async def complete(self, **fields: object) -> httpx.Response:
+        return await self.client.post("/v1/completions", json={"prompt": "hi", **fields})
+
+
+@asynccontextmanager
+async def serve(engine: FakeEngine | None = None, settings: Settings | None = None, **manager: str) -> AsyncIterator[Served]:
+    engine = engine or FakeEngine()
+    app = create_app(settings or Settings(), FakeManager(engine, **manager), InlineCompiler())
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client,
+    ):
+        yield Served(app, engine, client)
+
+
+def with_info(**changes: object) -> ModelInfo:
+    return replace(INFO, **changes)  # type: ignore[arg-type]
