@@ -14,13 +14,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from server.errors import EngineStartFailed
 from server.models.catalogue import Catalogue
+from server.models.manager import Manager
 from server.models.store import Store
 from server.settings import Settings
 
@@ -105,37 +106,21 @@ class Running:
         preload: Sequence[str],
         on_ready: Callable[[str], None],
     ) -> None:
-        import uvicorn
-
-        from server.app import begin_drain, create_app
-        from server.models.manager import Manager
-
         self.failure: BaseException | None = None
+        self._settings = settings
         self._listener = listener
         self._on_ready = on_ready
         self._manager = Manager(catalogue, store, settings, _make_engine, preload=tuple(preload))
-        self._app = create_app(settings, self._manager)
-        self._begin_drain = lambda: begin_drain(self._app)
+        self._end: Callable[[], None] = lambda: None
+        self._force: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._n_signals = 0
-        config = uvicorn.Config(
-            self._app,
-            log_config=None,
-            access_log=False,
-            lifespan="on",
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s) + 2,
-        )
-        self._server = _make_server(config)
 
     def run(self) -> None:
         """Serve. Raises what kept the default model from loading."""
         asyncio.run(self._serve())
         if self.failure is not None:
             raise self.failure
-        if not self._server.started:
-            raise EngineStartFailed("the server could not start; its log says why")
 
     def stop(self) -> None:
         """End the server, running replies included."""
@@ -144,26 +129,60 @@ class Running:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        ready = asyncio.create_task(self._announce(), name="announce")
+        await self._manager.start()  # the model loads in its process while HTTP is imported here
+        server = await asyncio.to_thread(self._make_server)
+        ready = asyncio.create_task(self._announce(server), name="announce")
         with self._signals():
-            await self._server.serve(sockets=[self._listener])
+            await server.serve(sockets=[self._listener])
         ready.cancel()
         await asyncio.gather(ready, return_exceptions=True)
+        if self.failure is None and not server.started:
+            self.failure = EngineStartFailed("the server could not start; its log says why")
 
-    async def _announce(self) -> None:
+    def _make_server(self) -> uvicorn.Server:
+        import uvicorn
+
+        from server.app import begin_drain, create_app
+
+        class Server(uvicorn.Server):
+            """uvicorn's server without its signal handlers, which send the signal again when all is done."""
+
+            @contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                yield
+
+        app = create_app(self._settings, self._manager)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(self._settings.drain_timeout_s) + 2,
+        )
+        server = Server(config)
+
+        def end() -> None:
+            begin_drain(app)
+            server.should_exit = True
+
+        def force() -> None:
+            server.force_exit = True
+
+        self._end, self._force = end, force
+        return server
+
+    async def _announce(self, server: uvicorn.Server) -> None:
         """Say that the server is ready when it is; end it when the default model can't be loaded."""
         try:
-            while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for this
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for this
                 await asyncio.sleep(0.01)
             await self._manager.wait_loaded()
             self._on_ready(url_of(self._listener))
         except Exception as error:
             self.failure = error
-            self._server.should_exit = True
-
-    def _end(self) -> None:
-        self._begin_drain()
-        self._server.should_exit = True
+            server.should_exit = True
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -181,21 +200,9 @@ class Running:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._n_signals += 1
         if self._n_signals > 1:
-            self._server.force_exit = True
+            self._force()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end)
-
-
-def _make_server(config: uvicorn.Config) -> uvicorn.Server:
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """uvicorn's server without its signal handlers, which send the signal again when all is done."""
-
-        def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-            return nullcontext()
-
-    return Server(config)
 
 
 def _make_engine(_alias: str, spec: ModelSpec) -> EngineClient:
