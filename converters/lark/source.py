@@ -1,0 +1,21 @@
+"""The Lark front end's one entry: source text in, grammar out."""
+
+from __future__ import annotations
+
+from converters.compile import CompileOptions
+from converters.grammar.expr import Grammar
+from converters.lark.definitions import collect
+from converters.lark.lower import lower
+from converters.lark.syntax import parse
+from converters.limits import Budget
+
+
+def lark_grammar(text: str, options: CompileOptions, budget: Budget) -> tuple[Grammar, tuple[str, ...]]:
+    """The grammar of a Lark source's rule `start`, and notes for the caller.
+
+    Raises InvalidSource (not Lark, or a name without a definition), UnsupportedFeature (what no grammar can hold, by name),
+    LimitExceeded; each with its place in `text` where there is one.
+    """
+    definitions = collect(parse(text, budget), budget)
+    grammar = lower(definitions, options, budget)
+    return grammar, tuple(definitions.notes)
