@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 import llama_cpp as llama
 
-
 Walk = tuple[bool, int]
 """Whether the text is a sentence, and how many of its bytes llama.cpp took."""
 

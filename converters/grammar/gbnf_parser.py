@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from converters.errors import InvalidSource, LimitExceeded, Position
 from converters.grammar.charset import ANY, MAX_CODE_POINT, CharSet
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref, Token, alt, chars, lit, rep, seq
-from converters.grammar.passes.walk import MAX_NESTING
 
+MAX_NESTING = 200
+"""Levels of brackets in a text."""
+GROUPS_PER_RULE = 10
+"""Every so many levels a group becomes a rule: what reads expressions later calls itself for every level."""
 MAX_COUNT = 1_000_000
 """The largest count of a repetition in a text."""
 MAX_TOKEN_ID = 2**32 - 1
@@ -122,7 +125,7 @@ class _Parser:
             elif char == ")":
                 if len(groups) == 1:
                     raise self._error("a ) without its (")
-                group = groups.pop().close()
+                group = self._close(groups.pop(), len(groups))
                 groups[-1].items.append(group)
                 self.at += 1
             elif char == "|":
@@ -136,6 +139,14 @@ class _Parser:
         if len(groups) > 1:
             raise self._error("a ( that is never closed", groups[-1].start)
         return groups[0].close()
+
+    def _close(self, group: _Group, depth: int) -> Expr:
+        expr = group.close()
+        if depth % GROUPS_PER_RULE:
+            return expr
+        name = f"group {len(self.rules)}"  # no name of a text has a space in it
+        self.rules[name] = expr
+        return Ref(name)
 
     def _at_end_of_rule(self, is_nested: bool) -> bool:
         """Skip blanks. A rule ends with the text, or with a line after which another rule begins."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import Token
 from converters.grammar.match.program import END, REF, REP, TOKEN, UNBOUNDED, Program
+from converters.grammar.match.sentence import Piece, SentenceWriter, join_text, shortest_from
 from converters.grammar.match.utf8 import Partial, decode_piece
 
 MAX_ENTRIES = 200_000
@@ -73,6 +75,7 @@ class Matcher:
         self._n_positions = len(program.kind)
         self._max_entries = max_entries
         self._token_ids: dict[str, int] = {}
+        self._writer = SentenceWriter(program)
         self._bottom = Cell(None, -1, 0)
         self._forget()
         entry: dict[Cell, None] = {}
@@ -221,6 +224,26 @@ class Matcher:
     def least_length(self, state: State) -> int:
         """The number of characters (a token by name counts as one) of the shortest completion."""
         return min([cell.least for cell in state.cells])
+
+    # ---- texts
+
+    def shortest_pieces(self, state: State) -> list[Piece]:
+        """The shortest completion (`least_length` symbols) as text and tokens; after half a character, of the whole one."""
+        cell = min(state.cells, key=lambda cell: cell.least)
+        frames: list[int] = []
+        while cell.parent is not None:
+            frames.append(cell.frame)
+            cell = cell.parent
+        return shortest_from(self.program, frames[::-1])
+
+    def shortest_completion(self, state: State) -> str:
+        """The text of `shortest_pieces`; a token by name stands as the grammar names it."""
+        return join_text(self.shortest_pieces(state))
+
+    def random_sentence(self, rng: Random, max_length: int = 200) -> str:
+        """A sentence of about at most `max_length` characters (longer only where there is none so short). Repeated calls use
+        every alternative in turn."""
+        return join_text(self._writer.write(rng, max_length))
 
     # ---- stacks
 

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from converters.grammar.expr import Grammar
+from converters.grammar.passes.corners import check_left_corners
+from converters.grammar.passes.ending import drop_endless, drop_unreachable
+from converters.grammar.passes.inline import inline_small_rules
+from converters.grammar.passes.left_recursion import remove_left_recursion
 from converters.grammar.passes.names import legal_names
+from converters.grammar.passes.nesting import cut_deep_expressions
+from converters.grammar.passes.nonempty import strip_nullable_items
+from converters.grammar.passes.prefix import factor_prefixes
 from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.spell import drop_unspellable
-from converters.grammar.passes.walk import check_nesting
 from converters.limits import Budget
+
+PASSES = (
+    cut_deep_expressions,
+    drop_unspellable,
+    drop_endless,
+    drop_unreachable,
+    inline_small_rules,
+    strip_nullable_items,
+    remove_left_recursion,
+    drop_endless,
+    drop_unreachable,
+    factor_prefixes,
+    inline_small_rules,
+)
 
 
 def prepare(grammar: Grammar, budget: Budget) -> Grammar:
-    """`grammar` as it can be walked. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
-    check_nesting(grammar.rules)
-    budget.check_deadline()
-    return drop_unspellable(grammar)
+    """`grammar` in the form that can be walked: same language, every sentence's beginning leads to an end, no left recursion,
+    nothing empty is repeated. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
+    for run in PASSES:
+        grammar = run(grammar)
+        budget.check_deadline()
+    check_left_corners(grammar)
+    return grammar
 
 
 def printable(grammar: Grammar) -> Grammar:

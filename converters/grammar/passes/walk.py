@@ -5,13 +5,9 @@ No pass lives here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-from converters.errors import LimitExceeded
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
-
-MAX_NESTING = 200
-"""Levels of groups that an expression may have (spec section 3: checked before llama.cpp's recursive parser sees a text)."""
 
 
 def nodes(expr: Expr) -> Iterator[Expr]:
@@ -33,19 +29,6 @@ def refs(expr: Expr) -> list[str]:
     return [node.name for node in nodes(expr) if isinstance(node, Ref)]
 
 
-def check_nesting(rules: Mapping[str, Expr]) -> None:
-    """Raise LimitExceeded when a rule nests deeper than MAX_NESTING: the recursive passes rely on it."""
-    for name, expr in rules.items():
-        level: list[Expr] = [expr]
-        depth = 0
-        while level:
-            level = [child for node in level for child in below(node)]
-            depth += 1
-            if depth > MAX_NESTING + 2:
-                reason = f"rule {name!r} nests deeper than {MAX_NESTING} levels"
-                raise LimitExceeded(reason, limit="grammar_nesting", value=MAX_NESTING)
-
-
 def below(expr: Expr) -> tuple[Expr, ...]:
     """The expressions directly below `expr`."""
     if isinstance(expr, Seq):
@@ -55,27 +38,31 @@ def below(expr: Expr) -> tuple[Expr, ...]:
     return (expr.item,) if isinstance(expr, Rep) else ()
 
 
-def rewrite(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
-    """`expr` with every Lit, Chars, Token and Ref put through `leaf`, normalized again; unchanged parts stay as they are."""
+def rewrite(expr: Expr, leaf: Callable[[Expr], Expr], settle: bool = False) -> Expr:
+    """`expr` with every Lit, Chars, Token and Ref put through `leaf`, normalized again; unchanged parts stay as they are.
+
+    `settle`: parts that are not in normal form count as changed (NEVER inside a sequence).
+    """
     if isinstance(expr, Seq):
-        items = rewrite_each(expr.items, leaf)
+        items = rewrite_each(expr.items, leaf, settle)
         return expr if items is expr.items else seq(*items)
     if isinstance(expr, Alt):
-        options = rewrite_each(expr.options, leaf)
+        options = rewrite_each(expr.options, leaf, settle)
         return expr if options is expr.options else alt(*options)
     if isinstance(expr, Rep):
-        item = rewrite(expr.item, leaf)
-        return expr if item is expr.item else rep(item, expr.min, expr.max)
+        item = rewrite(expr.item, leaf, settle)
+        is_same = item is expr.item and not (settle and isinstance(item, Alt) and not item.options)
+        return expr if is_same else rep(item, expr.min, expr.max)
     return leaf(expr)
 
 
-def rewrite_each(exprs: tuple[Expr, ...], leaf: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+def rewrite_each(exprs: tuple[Expr, ...], leaf: Callable[[Expr], Expr], settle: bool = False) -> tuple[Expr, ...]:
     """`rewrite` of each; the same tuple when nothing changed."""
     changed = False
     out: list[Expr] = []
     for expr in exprs:
-        new = rewrite(expr, leaf)
-        changed = changed or new is not expr
+        new = rewrite(expr, leaf, settle)
+        changed = changed or new is not expr or (settle and isinstance(new, Alt) and not new.options)
         out.append(new)
     return tuple(out) if changed else exprs
 

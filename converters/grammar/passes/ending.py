@@ -1,0 +1,47 @@
+"""What can never end is taken out, so that a model can't walk into it."""
+
+from __future__ import annotations
+
+from converters.errors import Unsatisfiable
+from converters.grammar.expr import NEVER, Alt, Expr, Grammar, Ref
+from converters.grammar.passes.fixpoint import ending_rules
+from converters.grammar.passes.walk import each_rule, nodes, refs, rewrite
+
+
+def drop_endless(grammar: Grammar) -> Grammar:
+    """Take out alternatives that can't end, and the rules that have no other. Raises Unsatisfiable when nothing is left.
+
+    Before → after: `root ::= "a" | "b" dead; dead ::= "c" dead` → `root ::= "a"`
+    """
+    ending = ending_rules(grammar)
+    if grammar.root not in ending:
+        raise Unsatisfiable("the grammar matches nothing at all: no sentence of it can ever end")
+    if len(ending) == len(grammar.rules) and not any(_has_never(expr) for expr in grammar.rules.values()):
+        return grammar
+
+    def prune(leaf: Expr) -> Expr:
+        return NEVER if isinstance(leaf, Ref) and leaf.name not in ending else leaf
+
+    kept = Grammar({name: expr for name, expr in grammar.rules.items() if name in ending}, grammar.root)
+    return each_rule(kept, lambda expr: rewrite(expr, prune, settle=True))
+
+
+def _has_never(expr: Expr) -> bool:
+    return any(isinstance(node, Alt) and not node.options for node in nodes(expr))
+
+
+def drop_unreachable(grammar: Grammar) -> Grammar:
+    """Take out rules that the entry rule never comes to.
+
+    Before → after: `root ::= "a"; other ::= "b"` → `root ::= "a"`
+    """
+    reached = {grammar.root}
+    todo = [grammar.root]
+    while todo:
+        for name in refs(grammar.rules[todo.pop()]):
+            if name not in reached:
+                reached.add(name)
+                todo.append(name)
+    if len(reached) == len(grammar.rules):
+        return grammar
+    return Grammar({name: expr for name, expr in grammar.rules.items() if name in reached}, grammar.root)

@@ -1,0 +1,46 @@
+"""Rules that are nothing but another name."""
+
+from __future__ import annotations
+
+from converters.grammar.expr import Chars, Expr, Grammar, Lit, Ref, Seq
+from converters.grammar.passes.walk import each_rule, rewrite
+
+MAX_LITERAL = 8
+MAX_RANGES = 2
+
+
+def inline_small_rules(grammar: Grammar) -> Grammar:
+    """Put the expression of a rule in its place where that is as short as its name.
+
+    Before → after: `root ::= x y; x ::= y; y ::= "a"` → `root ::= "aa"`
+    """
+    small = {name: expr for name, expr in grammar.rules.items() if name != grammar.root and _is_small(expr)}
+    if not small:
+        return grammar
+    final = {name: _resolve(name, small) for name in small}
+
+    def put(leaf: Expr) -> Expr:
+        return final.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
+
+    kept = {name: expr for name, expr in grammar.rules.items() if name not in small or final[name] == Ref(name)}
+    return each_rule(Grammar(kept, grammar.root), lambda expr: rewrite(expr, put))
+
+
+def _is_small(expr: Expr) -> bool:
+    if isinstance(expr, Lit):
+        return len(expr.text) <= MAX_LITERAL
+    if isinstance(expr, Chars):
+        return len(expr.chars.ranges) <= MAX_RANGES
+    return isinstance(expr, Ref) or expr == Seq(())
+
+
+def _resolve(name: str, small: dict[str, Expr]) -> Expr:
+    """What `name` comes to; itself when it is a name for itself (left recursion, another pass's business)."""
+    seen = {name}
+    expr = small[name]
+    while isinstance(expr, Ref) and expr.name in small:
+        if expr.name in seen:
+            return Ref(name)
+        seen.add(expr.name)
+        expr = small[expr.name]
+    return expr

@@ -1,0 +1,117 @@
+"""Alternatives that begin alike share their beginning, so that fewer stacks are alive."""
+
+from __future__ import annotations
+
+from converters.grammar.charset import NOTHING, CharSet
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Rep, Seq, alt, chars, lit, opt, rep, seq
+from converters.grammar.passes.walk import below, each_rule
+
+MAX_SHARED = 50
+"""How deep shared beginnings nest; below that alternatives stay as they are."""
+
+
+def factor_prefixes(grammar: Grammar) -> Grammar:
+    """Join alternatives with a common beginning, and alternatives of one character.
+
+    Before → after: `root ::= "abc" | "abd" | x "+" | x | "-" | "*"` → `root ::= "ab" [cd] | x ("+" | "") | [*-]`
+    """
+    return each_rule(grammar, _factor)
+
+
+def _factor(expr: Expr) -> Expr:
+    parts = below(expr)
+    if not parts:
+        return expr
+    changed = False
+    new: list[Expr] = []
+    for part in parts:
+        factored = _factor(part)
+        changed = changed or factored is not part
+        new.append(factored)
+    if isinstance(expr, Alt):
+        return _join(new, expr if not changed else None, MAX_SHARED)
+    if not changed:
+        return expr
+    return seq(*new) if isinstance(expr, Seq) else rep(new[0], expr.min, expr.max) if isinstance(expr, Rep) else expr
+
+
+def _join(options: list[Expr], unchanged: Alt | None, depth: int) -> Expr:
+    """The alternatives `options`, joined; `unchanged` when there is nothing to join."""
+    groups: dict[object, list[Expr]] = {}
+    singles = 0
+    for option in options:
+        singles += _is_char(option)
+        groups.setdefault(_first(option), []).append(option)
+    if depth == 0 or (len(groups) == len(options) and singles < 2):
+        return unchanged or alt(*options)
+    joined = [group[0] if len(group) == 1 else _share(group, depth) for group in groups.values()]
+    return _merge_chars(joined)
+
+
+def _is_char(expr: Expr) -> bool:
+    return isinstance(expr, Chars) or (isinstance(expr, Lit) and len(expr.text) == 1)
+
+
+def _first(expr: Expr) -> object:
+    """What an alternative begins with: a character, or a whole expression."""
+    head = expr.items[0] if isinstance(expr, Seq) and expr.items else expr
+    if isinstance(head, Lit):
+        return head.text[0]
+    if isinstance(head, Chars) and len(head.chars) == 1:
+        return chr(head.chars.first)
+    return head
+
+
+def _share(group: list[Expr], depth: int) -> Expr:
+    """The alternatives of `group`, which have the same `_first`, with their common beginning taken out."""
+    heads = [_head_text(option) for option in group]
+    if heads[0]:
+        shared = _common_prefix(heads)
+        rests = [_without_text(option, len(shared)) for option in group]
+        return seq(lit(shared), _join_rests(rests, depth))
+    items = [option.items if isinstance(option, Seq) else (option,) for option in group]
+    return seq(items[0][0], _join_rests([seq(*rest[1:]) for rest in items], depth))
+
+
+def _join_rests(rests: list[Expr], depth: int) -> Expr:
+    flat: dict[Expr, None] = {}
+    for rest in rests:
+        flat.update(dict.fromkeys(rest.options if isinstance(rest, Alt) else (rest,)))
+    if EMPTY in flat:
+        del flat[EMPTY]
+        return opt(_join(list(flat), None, depth - 1))
+    return _join(list(flat), None, depth - 1)
+
+
+def _head_text(expr: Expr) -> str:
+    head = expr.items[0] if isinstance(expr, Seq) and expr.items else expr
+    if isinstance(head, Chars):
+        return chr(head.chars.first) if len(head.chars) == 1 else ""
+    return head.text if isinstance(head, Lit) else ""
+
+
+def _without_text(expr: Expr, n: int) -> Expr:
+    head, rest = (expr.items[0], expr.items[1:]) if isinstance(expr, Seq) else (expr, ())
+    return seq(lit(head.text[n:]) if isinstance(head, Lit) else EMPTY, *rest)
+
+
+def _common_prefix(texts: list[str]) -> str:
+    first, last = min(texts), max(texts)
+    n = 0
+    while n < min(len(first), len(last)) and first[n] == last[n]:
+        n += 1
+    return first[:n]
+
+
+def _merge_chars(options: list[Expr]) -> Expr:
+    ranges = [r for option in options if isinstance(option, Chars) for r in option.chars.ranges]
+    ranges += [(ord(option.text), ord(option.text)) for option in options if isinstance(option, Lit) and len(option.text) == 1]
+    found = CharSet.from_ranges(ranges)
+    merged: list[Expr] = []
+    for option in options:
+        if not _is_char(option):
+            merged.append(option)
+        elif found:
+            merged.append(chars(found) if len(found) > 1 else lit(chr(found.first)))
+            found = NOTHING
+    return alt(*merged)
