@@ -178,7 +178,7 @@ class Running:
         try:
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for this
                 await asyncio.sleep(0.01)
-            await self._manager.wait_loaded()
+            await self._manager.wait_started()
             self._on_ready(url_of(self._listener))
         except Exception as error:
             self.failure = error

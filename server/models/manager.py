@@ -101,6 +101,7 @@ class Manager:
         self._preload = preload or (catalogue.default.alias,)
         self._grace_s = grace_s
         self._slots: dict[str, _Slot] = {}
+        self._starting: list[asyncio.Task[LoadedModel]] = []
 
     @property
     def default(self) -> str:
@@ -151,9 +152,16 @@ class Manager:
         return slot.model
 
     async def start(self) -> None:
-        """Begin to load the models that have to be there at server start; returns without waiting for them."""
-        for alias in self._preload:
-            self._load(self._entry(alias))
+        """Begin to load the models that have to be there at server start; returns without waiting for them.
+
+        The second call does nothing.
+        """
+        if not self._starting:
+            self._starting = [task for alias in self._preload if (task := self._load(self._entry(alias)).loading) is not None]
+
+    async def wait_started(self) -> None:
+        """Until all models that `start` began to load are there. Raises the first EngineStartFailed."""
+        await asyncio.gather(*(asyncio.shield(task) for task in self._starting))
 
     async def stop(self) -> None:
         """End every model process."""
@@ -182,12 +190,25 @@ class Manager:
         if slot is None or slot.failure is not None or self._has_given_up(slot):
             slot = self._slots[entry.alias] = _Slot(entry)
             slot.loading = asyncio.create_task(self._start_model(slot), name=f"load {entry.alias}")
-            slot.loading.add_done_callback(lambda task: _settle(slot, task))
+            slot.loading.add_done_callback(lambda task: self._settle(slot, task))
         return slot
 
     @staticmethod
     def _has_given_up(slot: _Slot) -> bool:
         return slot.model is not None and slot.model.engine.state in ("failed", "stopped")
+
+    def _settle(self, slot: _Slot, task: asyncio.Task[LoadedModel]) -> None:
+        """Note how loading ended. A failure is told to those who wait, and the next request tries again."""
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is None:
+            slot.model = task.result()
+            slot.loading = None
+            return
+        slot.failure = str(failure) or type(failure).__name__
+        if task not in self._starting:  # those are told by wait_started
+            _log.error("model %s can't be loaded: %s", slot.entry.alias, slot.failure)
 
     async def _start_model(self, slot: _Slot) -> LoadedModel:
         entry = slot.entry
@@ -203,19 +224,6 @@ class Manager:
         slot.engine = self._make_engine(entry.alias, model_spec(entry, path, self._settings))
         await slot.engine.start()
         return LoadedModel(entry.alias, slot.engine, entry.options.template, entry.options.codec)
-
-
-def _settle(slot: _Slot, task: asyncio.Task[LoadedModel]) -> None:
-    """Note how loading ended. A failure is told to those who wait, and the next request tries again."""
-    if task.cancelled():
-        return
-    failure = task.exception()
-    if failure is None:
-        slot.model = task.result()
-        slot.loading = None
-    else:
-        slot.failure = str(failure) or type(failure).__name__
-        _log.error("model %s can't be loaded: %s", slot.entry.alias, slot.failure)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
