@@ -46,7 +46,7 @@ def layout_of(options: CompileOptions, book: RuleBook, budget: Budget) -> Layout
 def _gap_of_pattern(pattern: str, book: RuleBook, budget: Budget) -> Expr:
     from converters.regex import regex_dfa
 
-    dfa: Dfa = regex_dfa(pattern, "full", budget)
+    dfa: Dfa = regex_dfa(pattern, "match", budget)
     if dfa.is_empty() or any((charset - BLANKS) for state in range(dfa.n_states) for charset, _ in dfa.edges(state)):
         raise InvalidSource("whitespace_pattern must match only spaces, tabs and line ends")
     return book.add("gap", to_expr(dfa, book, "gap"))

@@ -56,7 +56,7 @@ class Strings:
                 if isinstance(test, Pattern):
                     self._tests[test] = regex_dfa(test.pattern, "search", self._budget)
                 else:
-                    self._tests[test] = format_dfa(test.name, self._budget)
+                    self._tests[test] = format_dfa(test.name)
             except ConversionError as error:
                 if error.path is None:
                     error.path = test.path
