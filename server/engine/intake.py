@@ -138,7 +138,7 @@ class Intake:
         with self._lock:
             self._preparing.add(request.id)
         lane = self._plain if request.grammar_key is None else self._constrained
-        lane.submit(self._prepare, request)
+        lane.submit(self._make_ready, request)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
@@ -147,9 +147,9 @@ class Intake:
             else:
                 self._inbox.put(message)
 
-    def _prepare(self, request: EngineRequest) -> None:
+    def _make_ready(self, request: EngineRequest) -> None:
         try:
-            job = self._job(request)
+            job = self.prepare(request)
         except Refusal as refusal:
             self._refuse(request, refusal)
         except Exception as error:  # a bug of ours must not leave the client waiting
@@ -180,7 +180,8 @@ class Intake:
             self._cancelled.remove(job.id)
         job.free_samplers()
 
-    def _job(self, request: EngineRequest) -> Job:
+    def prepare(self, request: EngineRequest) -> Job:
+        """The request as the step loop takes it. Raises Refusal."""
         prompt = self._prompt(request)
         max_new = self._max_new(request, len(prompt))
         self._known(tuple(token for token, _ in request.sampling.logit_bias))

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits
-from server.engine.gguf_file import BadModelFile, check_file
 from server.engine.grammar_tokens import find_tokens
 from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
@@ -258,14 +257,13 @@ class LlamaVocabulary:
 
 
 class LlamaBackend:
-    """`backend.Backend` over one llama.cpp model and context, with one KV cache for all sequences.
+    """`backend.Backend` over one llama.cpp model and context, with one KV cache for all sequences. Raises LoadError.
 
     What isn't promised: bit-equal logits for a sequence alone and beside others (a batch's shape chooses ggml's kernels,
     and their sums differ in the last bits), nor across builds, machines and thread counts.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        check_file(spec.path)
         lib.llama_log_set(_log, None)
         lib.llama_backend_init()
         self._model = self._load(spec)
@@ -457,14 +455,6 @@ class LlamaBackend:
             array,
             len(breakers),
         )
-
-
-def load(spec: ModelSpec) -> LlamaBackend:
-    """Load a model. Raises LoadError."""
-    try:
-        return LlamaBackend(spec)
-    except BadModelFile as error:
-        raise LoadError(str(error)) from error
 
 
 def _rules(sampling: Sampling) -> Rules:

@@ -65,26 +65,28 @@ class ProcessLink:
     # -- the threads
 
     def _write(self) -> None:
-        sender: Sender[ToChild] = Sender(cast("BinaryIO", self._process.stdin))
+        pipe = cast("BinaryIO", self._process.stdin)
+        sender: Sender[ToChild] = Sender(pipe)
         with suppress(ChannelClosed):
             while (message := self._outbox.get()) is not None:
                 sender.send(message)
+        with suppress(OSError):  # what is still buffered for a dead child
+            pipe.close()
 
     def _listen(self) -> None:
         """Keep what the child says on stderr."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if text := line.decode("utf-8", "replace").rstrip():
-                self._last_lines.append(text)
-                logger.debug("model process %d: %s", self.pid, text)
+        with cast("BinaryIO", self._process.stderr) as pipe:
+            for line in pipe:
+                if text := line.decode("utf-8", "replace").rstrip():
+                    self._last_lines.append(text)
+                    logger.debug("model process %d: %s", self.pid, text)
 
     def _read(self) -> None:
-        receiver: Receiver[ToParent] = Receiver(cast("BinaryIO", self._process.stdout))
-        try:
+        with cast("BinaryIO", self._process.stdout) as pipe, suppress(ChannelClosed):
+            receiver: Receiver[ToParent] = Receiver(pipe)
             while True:
                 self._call(self._deliver, receiver.receive())
-        except ChannelClosed:
-            self._bury()
+        self._bury()
 
     def _bury(self) -> None:
         """The child has closed its pipe: see it off and tell why."""

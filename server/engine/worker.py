@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 from queue import SimpleQueue
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from server.engine.channel import ChannelClosed, Receiver, Sender
+from server.engine.gguf_file import BadModelFile, check_file
 from server.engine.messages import Load, LoadFailed, Ready, ToChild, ToParent
 
 _PARENT_GONE = 0
@@ -51,23 +52,29 @@ class Worker:
         self._serve(first)
 
     def _serve(self, load: Load) -> None:
+        try:
+            check_file(load.spec.path)
+        except BadModelFile as error:
+            self._refuse(str(error))
         # imported here, so that the reader watches the parent while llama.cpp's library loads
         from server.engine.core import Core, Inbox
         from server.engine.intake import Intake
-        from server.engine.llama import LoadError
-        from server.engine.llama import load as load_model
+        from server.engine.llama import LlamaBackend, LoadError
 
         try:
-            backend = load_model(load.spec)
+            backend = LlamaBackend(load.spec)
         except LoadError as error:
-            self._send(LoadFailed(str(error)))
-            leave(_LOAD_FAILED)
+            self._refuse(str(error))
         inbox: Inbox = SimpleQueue()
         self._intake = Intake(backend, inbox, self._send)
         core = Core(backend, load.spec.max_waiting)
         self._send(Ready(backend.info))
         self._intake_ready.set()
         core.run(inbox, self._send)
+
+    def _refuse(self, message: str) -> NoReturn:
+        self._send(LoadFailed(message))
+        leave(_LOAD_FAILED)
 
     def _read(self) -> None:
         """The reader thread."""
@@ -86,7 +93,7 @@ class Worker:
             leave(_PARENT_GONE)
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """End the process without waiting for any thread or native code."""
     sys.stderr.flush()
     os._exit(code)

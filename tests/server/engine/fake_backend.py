@@ -1,0 +1,168 @@
+"""A backend whose model is a script: byte tokens, a KV cache that only counts, and draws that follow a given text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits
+from server.engine.messages import ModelInfo, Sampling, TokenLogprob, TokenLogprobs
+
+END = 256
+MARKUP = 257
+N_TOKENS = 258
+
+
+class FakeVocabulary:
+    """Token i is byte i; 256 ends a reply, 257 is markup."""
+
+    n_tokens = N_TOKENS
+    fallback_start: int | None = MARKUP
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        return tuple(text.encode())
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token < END else b"<end>" if token == END else b"<markup>"
+
+    def is_eog(self, token: int) -> bool:
+        return token == END
+
+    def is_control(self, token: int) -> bool:
+        return token >= END
+
+
+@dataclass(slots=True)
+class FakeGrammar:
+    """Permits exactly `text`; one that begins with `!` is refused, one that ends with `?` has a dead end there."""
+
+    text: str
+    named_tokens: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class FakeSampler:
+    """Draws `script`, then END for ever."""
+
+    script: list[int]
+    grammar: FakeGrammar | None = None
+    n_drawn: int = 0
+    prompt: tuple[int, ...] = ()
+    is_free: bool = False
+
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        self.prompt = tuple(tokens)
+
+    def draw(self, logits: Logits) -> int | None:
+        assert not self.is_free
+        if self.grammar is None:
+            return self.script[self.n_drawn] if self.n_drawn < len(self.script) else END
+        text = self.grammar.text.encode()
+        return None if text[self.n_drawn : self.n_drawn + 1] in (b"?", b"") else text[self.n_drawn]
+
+    def accept(self, token: int) -> None:
+        assert not self.is_free
+        self.n_drawn += 1
+
+    def must_end(self) -> bool:
+        return self.grammar is not None and self.n_drawn == len(self.grammar.text.encode())
+
+    def drop_grammar(self) -> None:
+        self.grammar = None
+
+    def free(self) -> None:
+        assert not self.is_free, "freed twice"
+        self.is_free = True
+
+
+@dataclass(slots=True)
+class FakeBackend:
+    """`script` maps a seed to what is drawn. `decode` checks positions and counts KV cells as llama.cpp would."""
+
+    n_ctx_slot: int = 64
+    n_slots: int = 4
+    n_batch: int = 64
+    n_outputs: int = 64
+    script: Callable[[int], str] = lambda seed: "x" * 10_000
+    token_s: float = 0.0
+    fail_at: frozenset[int] = frozenset()  # numbers of the decodes that fail
+    add_space_prefix: bool = False
+    batches: list[Batch] = field(default_factory=list)
+    cells: dict[int, dict[int, object]] = field(default_factory=dict)
+    samplers: list[FakeSampler] = field(default_factory=list)
+    busy: list[bool] = field(default_factory=list)
+    most_cells: int = 0
+    vocabulary: FakeVocabulary = field(default_factory=FakeVocabulary)
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            name="fake",
+            n_vocab=N_TOKENS,
+            n_ctx_slot=self.n_ctx_slot,
+            n_ctx_train=self.n_ctx_slot,
+            n_slots=self.n_slots,
+            n_params=0,
+            size_bytes=0,
+            description="a script",
+            chat_template=None,
+            bos_token="<markup>",
+            eos_token="<end>",
+            add_bos=False,
+            add_space_prefix=self.add_space_prefix,
+        )
+
+    @property
+    def n_cells(self) -> int:
+        """KV cells in use: what sequences share counts once."""
+        return len({id(cell) for cells in self.cells.values() for cell in cells.values()})
+
+    def decode(self, batch: Batch) -> None:
+        assert 0 < len(batch) <= self.n_batch
+        assert sum(batch.outputs) <= self.n_outputs
+        self.batches.append(batch)
+        if self.token_s:
+            time.sleep(self.token_s * len(batch))
+        if len(self.batches) in self.fail_at:
+            raise BackendError("the fake was told to fail")
+        for position, seq_id in zip(batch.positions, batch.seq_ids, strict=True):
+            assert 0 <= seq_id < 2 * self.n_slots
+            cells = self.cells.setdefault(seq_id, {})
+            assert position == len(cells), "a sequence's positions follow each other"
+            cells[position] = object()
+        self.most_cells = max(self.most_cells, self.n_cells)
+        assert self.n_cells <= self.n_slots * self.n_ctx_slot, "the KV cache is full"
+
+    def logits(self, index: int) -> Logits:
+        assert self.batches[-1].outputs[index], "logits that weren't asked for"
+        return index
+
+    def keep(self, logits: Logits) -> Logits:
+        return logits
+
+    def score(self, logits: Logits, token: int, n_top: int) -> TokenLogprobs:
+        entry = TokenLogprob(token, self.vocabulary.piece(token), -1.0)
+        return TokenLogprobs(entry, (entry,) * n_top)
+
+    def copy_sequence(self, source: int, target: int) -> None:
+        assert not self.cells.get(target), "the target is in use"
+        self.cells[target] = dict(self.cells[source])
+
+    def remove_sequence(self, seq_id: int) -> None:
+        self.cells.pop(seq_id, None)
+
+    def compile_grammar(self, gbnf: str) -> Grammar:
+        if gbnf.startswith("!"):
+            raise GrammarRejected("the fake refuses this grammar")
+        return FakeGrammar(gbnf)
+
+    def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> FakeSampler:
+        assert grammar is None or isinstance(grammar, FakeGrammar)
+        script = [MARKUP if byte == 0x60 else byte for byte in self.script(seed).encode()]  # ` stands for markup
+        sampler = FakeSampler(script, grammar)
+        self.samplers.append(sampler)
+        return sampler
+
+    def set_busy(self, busy: bool) -> None:
+        self.busy.append(busy)

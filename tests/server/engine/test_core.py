@@ -1,0 +1,446 @@
+"""The step loop and its scheduler over a scripted model, step by step, without threads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.engine.core import Core
+from server.engine.intake import Intake, Refusal
+from server.engine.messages import (
+    EngineEvent,
+    EngineRequest,
+    Failed,
+    FailureKind,
+    Finished,
+    FinishReason,
+    PromptScored,
+    PutGrammar,
+    Sampling,
+    SetBusy,
+    Started,
+    TextChunk,
+)
+from server.engine.scheduler import PrefillPace
+from tests.server.engine.fake_backend import FakeBackend
+
+
+class Bench:
+    """A core over a fake backend, with what came of each request."""
+
+    def __init__(self, backend: FakeBackend | None = None, max_waiting: int = 64) -> None:
+        self.backend = backend or FakeBackend()
+        self.core = Core(self.backend, max_waiting)
+        self.intake = Intake(self.backend, SimpleQueue(), lambda message: None)
+        self.events: list[EngineEvent] = []
+
+    def add(self, id: int, prompt: str = "prompt", **fields: Any) -> None:
+        fields.setdefault("max_tokens", 8)
+        seed = fields.pop("seed", 0)
+        self.core.add(self.intake.prepare(EngineRequest(id, prompt, sampling=Sampling(seed=seed), **fields)))
+
+    def step(self) -> tuple[EngineEvent, ...]:
+        events = self.core.step()
+        self.events.extend(events)
+        return events
+
+    def run(self) -> None:
+        for _ in range(10_000):
+            if not self.core.has_work:
+                return
+            self.step()
+        raise AssertionError("the core doesn't come to an end")
+
+    def text(self, id: int, index: int = 0) -> str:
+        chunks = [e for e in self.events if isinstance(e, TextChunk) and (e.id, e.index) == (id, index)]
+        return "".join(chunk.text for chunk in chunks)
+
+    def finished(self, id: int) -> list[Finished]:
+        return [event for event in self.events if isinstance(event, Finished) and event.id == id]
+
+    def failures(self, id: int) -> list[Failed]:
+        return [event for event in self.events if isinstance(event, Failed) and event.id == id]
+
+    def order(self, kind: type) -> list[int]:
+        return [event.id for event in self.events if isinstance(event, kind)]
+
+    def is_clean(self) -> bool:
+        """Whether nothing is left of any request."""
+        return self.backend.n_cells == 0 and all(sampler.is_free for sampler in self.backend.samplers)
+
+
+def script(*texts: str) -> FakeBackend:
+    """A backend whose seed i writes the i-th text."""
+    return FakeBackend(script=lambda seed: texts[seed % len(texts)])
+
+
+# ---- one request
+
+
+def test_a_reply_ends_with_its_end_token() -> None:
+    bench = Bench(script("hello"))
+    bench.add(1)
+    bench.run()
+    assert bench.text(1) == "hello"
+    (finished,) = bench.finished(1)
+    assert (finished.reason, finished.n_completion_tokens, finished.stop_string) == (FinishReason.STOP, 5, None)
+    assert isinstance(bench.events[0], Started)
+    assert bench.is_clean()
+
+
+def test_a_reply_ends_at_max_tokens() -> None:
+    bench = Bench(script("hello"))
+    bench.add(1, max_tokens=3)
+    bench.run()
+    assert bench.text(1) == "hel"
+    assert bench.finished(1)[0].reason is FinishReason.LENGTH
+
+
+def test_without_max_tokens_a_reply_goes_to_the_end_of_the_slot() -> None:
+    bench = Bench()
+    bench.add(1, prompt="p" * 60, max_tokens=None)
+    bench.run()
+    assert bench.finished(1)[0].n_completion_tokens == 4
+
+
+def test_a_stop_string_ends_a_reply_and_is_no_part_of_it() -> None:
+    bench = Bench(script("one two three"))
+    bench.add(1, stop=("two", "w"), max_tokens=13)
+    bench.run()
+    assert bench.text(1) == "one t"
+    assert (bench.finished(1)[0].reason, bench.finished(1)[0].stop_string) == (FinishReason.STOP, "w")
+    assert bench.is_clean()
+
+
+def test_markup_is_no_text() -> None:
+    bench = Bench(script("a`b"))
+    bench.add(1)
+    bench.run()
+    assert bench.text(1) == "ab"
+    assert bench.finished(1)[0].n_completion_tokens == 3
+
+
+def test_half_characters_are_held_back() -> None:
+    bench = Bench(script("é日"))
+    bench.add(1)
+    bench.run()
+    assert [event.text for event in bench.events if isinstance(event, TextChunk)] == ["é", "日"]
+
+
+def test_the_leading_space_goes_only_where_the_vocabulary_puts_one() -> None:
+    for prefix, grammar, expected in ((True, None, "hi"), (False, None, " hi"), (True, " hi", " hi")):
+        backend = script(" hi")
+        backend.add_space_prefix = prefix
+        bench = Bench(backend)
+        if grammar:
+            bench.intake._put_grammar(PutGrammar("key", grammar))
+        bench.add(1, grammar_key="key" if grammar else None)
+        bench.run()
+        assert bench.text(1) == expected
+
+
+def test_max_tokens_zero_scores_the_prompt_and_ends() -> None:
+    bench = Bench()
+    bench.add(1, prompt="abc", max_tokens=0, prompt_logprobs=2, n=2)
+    bench.run()
+    (scored,) = (event for event in bench.events if isinstance(event, PromptScored))
+    assert scored.first_token == (ord("a"), b"a")
+    assert [entry and entry.chosen.token for entry in scored.tokens] == [None, ord("b"), ord("c")]
+    assert {len(entry.top) for entry in scored.tokens if entry} == {2}
+    assert [(f.index, f.reason, f.n_completion_tokens) for f in bench.finished(1)] == [
+        (0, FinishReason.LENGTH, 0),
+        (1, FinishReason.LENGTH, 0),
+    ]
+    assert bench.is_clean()
+
+
+def test_a_scored_prompt_never_asks_for_more_outputs_than_there_are() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=256, n_outputs=8, n_batch=64))
+    bench.add(1, prompt="p" * 50, prompt_logprobs=0)
+    bench.add(2, prompt="q" * 40, prompt_logprobs=0)
+    bench.add(3)
+    bench.run()
+    assert [len(event.tokens) for event in bench.events if isinstance(event, PromptScored)] == [40, 50]
+
+
+def test_logprobs_come_with_the_text_they_belong_to() -> None:
+    bench = Bench(script("ab-stop"))
+    bench.add(1, logprobs=1, stop=("-stop",))
+    bench.run()
+    chunks = [event for event in bench.events if isinstance(event, TextChunk)]
+    assert b"".join(entry.chosen.bytes for chunk in chunks for entry in chunk.logprobs) == b"ab"
+
+
+# ---- choices
+
+
+def test_choices_share_the_prompt_and_each_has_its_seed() -> None:
+    bench = Bench(script("one", "two", "three"))
+    bench.add(1, prompt="a prompt", n=3)
+    bench.run()
+    assert [bench.text(1, index) for index in range(3)] == ["one", "two", "three"]
+    assert sum(position < 8 for batch in bench.backend.batches for position in batch.positions) == 8
+    assert bench.order(Started) == [1]
+    assert bench.is_clean()
+
+
+def test_more_choices_than_slots_run_in_turn() -> None:
+    bench = Bench(FakeBackend(script=lambda seed: f"text {seed}", n_slots=2))
+    bench.add(1, n=7)
+    bench.run()
+    assert [bench.text(1, index) for index in range(7)] == [f"text {index}" for index in range(7)]
+    assert sum(position < 6 for batch in bench.backend.batches for position in batch.positions) == 6
+    assert bench.is_clean()
+
+
+def test_a_wide_request_does_not_starve_others() -> None:
+    bench = Bench()
+    bench.add(1, n=16)
+    bench.step()
+    bench.add(2)
+    bench.add(3)
+    bench.run()
+    last_of_first = bench.events.index(bench.finished(1)[-1])
+    assert bench.events.index(bench.finished(2)[0]) < last_of_first
+    assert bench.events.index(bench.finished(3)[0]) < last_of_first
+    assert bench.events.index(bench.finished(2)[0]) < bench.events.index(bench.finished(1)[7])
+    assert len(bench.finished(1)) == 16
+
+
+def test_a_stream_of_narrow_requests_does_not_starve_a_wide_one() -> None:
+    bench = Bench(FakeBackend(n_slots=2))
+    bench.add(0, n=4)
+    for id in range(1, 40):
+        bench.add(id)
+        for _ in range(4):
+            bench.step()
+    assert len(bench.finished(0)) == 4
+
+
+# ---- reservation
+
+
+def test_no_cell_is_used_that_was_not_reserved() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=32, n_slots=4))
+    for id in range(12):
+        bench.add(id, prompt="p" * (5 + id), max_tokens=20 - id, n=1 + id % 5)
+    bench.run()
+    assert bench.backend.most_cells <= 4 * 32
+    assert all(len(bench.finished(id)) == 1 + id % 5 for id in range(12))
+    assert bench.is_clean()
+
+
+def test_requests_start_in_order_and_nobody_overtakes_one_that_does_not_fit() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=32, n_slots=2))
+    bench.add(1, prompt="p" * 8, max_tokens=24, n=2)  # reserves 8 + 2 * 24 of 64
+    bench.add(2, prompt="p" * 16, max_tokens=16)
+    bench.add(3, prompt="p", max_tokens=1)
+    bench.run()
+    assert bench.order(Started) == [1, 2, 3]
+    first = bench.events.index(bench.finished(1)[0])
+    assert first < next(i for i, event in enumerate(bench.events) if isinstance(event, Started) and event.id == 2)
+
+
+@pytest.mark.parametrize(("n_prompt", "max_tokens"), [(60, 5), (64, None), (65, 0), (1, 64), (100, 1)])
+def test_what_can_not_fit_is_refused_before_it_starts(n_prompt: int, max_tokens: int | None) -> None:
+    bench = Bench()
+    with pytest.raises(Refusal) as refused:
+        bench.add(1, prompt="p" * n_prompt, max_tokens=max_tokens)
+    assert refused.value.kind is FailureKind.CONTEXT_OVERFLOW
+    assert refused.value.detail["n_prompt_tokens"] == n_prompt
+    assert refused.value.detail["n_ctx"] == 64
+
+
+def test_what_just_fits_is_taken() -> None:
+    bench = Bench()
+    bench.add(1, prompt="p" * 60, max_tokens=4)
+    bench.run()
+    assert bench.finished(1)[0].n_completion_tokens == 4
+
+
+def test_waiting_is_bounded() -> None:
+    bench = Bench(FakeBackend(n_slots=2), max_waiting=3)
+    for id in range(6):
+        bench.add(id)
+    bench.run()
+    assert [failed.kind for failed in bench.failures(5)] == [FailureKind.QUEUE_FULL]
+    assert [len(bench.finished(id)) for id in range(6)] == [1, 1, 1, 1, 1, 0]
+    assert bench.is_clean()
+
+
+# ---- prefill
+
+
+def test_a_long_prompt_is_read_in_chunks_beside_running_sequences() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=512, n_batch=512, token_s=0.001))
+    bench.add(1, max_tokens=100)
+    bench.step()
+    bench.add(2, prompt="p" * 300)
+    n_before = len(bench.backend.batches)
+    while not bench.finished(2):
+        bench.step()
+    mixed = bench.backend.batches[n_before:]
+    assert all(0 in batch.seq_ids or 1 in batch.seq_ids for batch in mixed)
+    chunks = [len(batch) - 1 for batch in mixed if len(batch) > 2]
+    assert len(chunks) > 3
+    texts = [event for event in bench.events if isinstance(event, TextChunk) and event.id == 1]
+    assert len(texts) >= len(mixed), "every batch brings the running sequence a token"
+
+
+def test_prompts_are_read_side_by_side() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=2048, n_batch=64))
+    bench.add(1, prompt="p" * 1000)
+    bench.add(2, prompt="q" * 20)
+    bench.run()
+    assert bench.order(Finished) == [2, 1]
+
+
+def test_the_pace_follows_the_measured_speed() -> None:
+    pace = PrefillPace(n_batch=512)
+    for _ in range(30):
+        pace.learn(100, 0.05)  # 2000 tokens/s
+    assert 150 <= pace.budget(1) <= 200
+    assert pace.budget(0) == 512
+    for _ in range(60):
+        pace.learn(100, 10.0)
+    assert pace.budget(1) == pace.least
+    assert pace.budget(510) == 2
+
+
+# ---- ends of other kinds
+
+
+def test_cancel_frees_everything_at_once() -> None:
+    bench = Bench()
+    bench.add(1, n=6)
+    bench.add(2, prompt="p" * 40)
+    bench.add(3)
+    bench.step()
+    for id in (1, 2, 3, 99):
+        bench.core.cancel(id)
+    assert bench.is_clean()
+    assert not bench.core.has_work
+    bench.add(4)
+    bench.run()
+    assert len(bench.finished(4)) == 1
+
+
+def test_a_failed_decode_fails_only_what_was_in_it() -> None:
+    bench = Bench(FakeBackend(fail_at=frozenset({3}), n_slots=2))
+    bench.add(1)
+    bench.add(2)
+    bench.add(3)
+    bench.run()
+    assert [failed.kind for id in (1, 2) for failed in bench.failures(id)] == [FailureKind.GENERATION_FAILED] * 2
+    assert len(bench.finished(3)) == 1
+    assert bench.is_clean()
+
+
+def test_a_grammar_ends_its_reply_and_a_dead_end_fails_that_choice_only() -> None:
+    bench = Bench()
+    bench.intake._put_grammar(PutGrammar("good", "yes"))
+    bench.intake._put_grammar(PutGrammar("bad", "ye?"))
+    bench.add(1, grammar_key="good", n=2)
+    bench.add(2, grammar_key="bad")
+    bench.run()
+    assert [bench.text(1, 0), bench.text(1, 1), bench.text(2)] == ["yes", "yes", "ye"]
+    assert {(f.reason, f.n_completion_tokens) for f in bench.finished(1)} == {(FinishReason.STOP, 3)}
+    (failed,) = bench.failures(2)
+    assert (failed.kind, failed.index) == (FailureKind.GENERATION_FAILED, 0)
+    assert bench.is_clean()
+
+
+def test_a_dead_end_can_be_left_without_the_grammar() -> None:
+    bench = Bench(script("abcdef"))
+    bench.intake._put_grammar(PutGrammar("bad", "ye?"))
+    bench.add(1, grammar_key="bad", unconstrained_on_failure=True)
+    bench.run()
+    assert bench.text(1) == "yecdef"
+    assert not bench.failures(1)
+
+
+def test_refused_grammars_tokens_and_prompts() -> None:
+    bench = Bench()
+    bench.intake._put_grammar(PutGrammar("refused", "!"))
+    for request, kind in (
+        (EngineRequest(1, "p", grammar_key="refused"), FailureKind.CONSTRAINT_REJECTED),
+        (EngineRequest(1, "p", grammar_key="never sent"), FailureKind.GENERATION_FAILED),
+        (EngineRequest(1, (1, 2, 300)), FailureKind.BAD_REQUEST),
+        (EngineRequest(1, (-1,)), FailureKind.BAD_REQUEST),
+        (EngineRequest(1, "p", sampling=Sampling(logit_bias=((258, 1.0),))), FailureKind.BAD_REQUEST),
+    ):
+        with pytest.raises(Refusal) as refused:
+            bench.intake.prepare(request)
+        assert refused.value.kind is kind
+
+
+def test_an_empty_prompt_begins_with_what_begins_a_text() -> None:
+    bench = Bench(script("x"))
+    bench.add(1, prompt="")
+    bench.run()
+    assert bench.backend.batches[0].tokens == [257]
+
+
+def test_busy_reaches_the_backend() -> None:
+    bench = Bench()
+    assert bench.core.handle(SetBusy(True))
+    assert bench.backend.busy == [True]
+
+
+# ---- whatever happens
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[tuple[str, int, int, int]]:
+    """Steps, additions (prompt length, max_tokens, n) and cancels."""
+    n_actions = draw(st.integers(5, 25))
+    kinds = st.sampled_from(["add", "add", "step", "step", "cancel"])
+    return [
+        (draw(kinds), draw(st.integers(1, 40)), draw(st.integers(0, 24)), draw(st.integers(1, 6))) for _ in range(n_actions)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(plans(), st.integers(1, 4))
+def test_every_request_ends_once_and_nothing_is_left(plan: list[tuple[str, int, int, int]], n_slots: int) -> None:
+    bench = Bench(FakeBackend(n_slots=n_slots, script=lambda seed: "y" * (seed % 30), n_batch=32), max_waiting=4)
+    wanted: dict[int, int] = {}
+    cancelled: set[int] = set()
+    for id, (action, size, max_tokens, n) in enumerate(plan):
+        if action == "add":
+            bench.add(id, prompt="p" * size, max_tokens=max_tokens, n=n, seed=id)
+            wanted[id] = n
+        elif action == "cancel" and wanted:
+            victim = sorted(wanted)[size % len(wanted)]
+            bench.core.cancel(victim)
+            cancelled.add(victim)
+        else:
+            bench.step()
+    bench.run()
+    ends: dict[int, list[int]] = defaultdict(list)
+    for event in bench.events:
+        if isinstance(event, Finished):
+            ends[event.id].append(event.index)
+    for id, n in wanted.items():
+        if bench.failures(id):
+            assert not ends[id]
+        elif id not in cancelled:
+            assert sorted(ends[id]) == list(range(n))
+    assert bench.is_clean()
+
+
+def test_a_request_is_the_same_alone_and_beside_others() -> None:
+    def texts(n_others: int) -> list[str]:
+        bench = Bench(script("alpha", "beta", "gamma"))
+        bench.add(1, n=3)
+        for id in range(2, 2 + n_others):
+            bench.add(id, prompt="q" * 30, seed=1)
+        bench.run()
+        return [bench.text(1, index) for index in range(3)]
+
+    assert texts(0) == texts(5)
