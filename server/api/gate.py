@@ -127,7 +127,7 @@ class _Passage:
         given = bearer.strip() if scheme.lower() == "bearer" else self.headers.get("x-api-key", "")
         if not given:
             raise Unauthorized("an API key is needed: Authorization: Bearer KEY")
-        if not hmac.compare_digest(given.encode(), key.encode()):
+        if not hmac.compare_digest(given.encode("latin-1"), key.encode()):  # headers come decoded as latin-1
             raise Unauthorized("the API key is wrong")
 
     # ---- CORS

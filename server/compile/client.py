@@ -176,6 +176,8 @@ class CompileClient:
         if self._is_stopped:
             raise CompilerDied
         if self._process is None or not self._process.is_alive:
+            if self._process is not None:
+                self._process.close()
             self._process = _Process()
         return self._process
 

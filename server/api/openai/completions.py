@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from typing_extensions import assert_never
 
@@ -130,7 +130,7 @@ class Encoder:
     envelope: Envelope = field(default_factory=lambda: Envelope("cmpl", "text_completion"))
     media_type: str = "text/event-stream"
     _model: str = ""
-    _offsets: dict[int, int] = field(default_factory=dict)
+    _places: dict[int, _Place] = field(default_factory=dict)
 
     def encode(self, event: Event) -> bytes:
         """The frames of one event."""
@@ -139,13 +139,16 @@ class Encoder:
                 self._model = model
                 return b""
             case PromptEcho(index=index, text=text):
-                return self._chunk(index, text, _Logprobs.of_echo(event) if self.has_logprobs else None)
-            case TextDelta(index=index, text=text, logprobs=logprobs):
-                if not text and not logprobs:
+                place = self._places[index] = _Place()
+                logprobs = _encode_echo(event, place) if self.has_logprobs else None
+                return self._chunk(index, text, logprobs)
+            case TextDelta(index=index, text=text, logprobs=entries):
+                if not text and not entries:
                     return b""
-                return self._chunk(index, text, _Logprobs.of(logprobs) if self.has_logprobs else None)
+                place = self._places.setdefault(index, _Place())
+                return self._chunk(index, text, _encode_logprobs(entries, place) if self.has_logprobs else None)
             case ChoiceCompleted(index=index, reason=reason):
-                return self._chunk(index, "", None, reason.value)
+                return self._chunk(index, "", finish_reason=reason.value)
             case Completed(usage=usage):
                 last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
                 return last + DONE
@@ -156,11 +159,8 @@ class Encoder:
         """The stream's last event."""
         return error_frame(error)
 
-    def _chunk(self, index: int, text: str, logprobs: _Logprobs | None, finish_reason: str | None = None) -> bytes:
-        offset = self._offsets.get(index, 0)
-        self._offsets[index] = offset + len(text)
-        encoded = logprobs.encode(offset) if logprobs is not None else None
-        choice = {"index": index, "text": text, "logprobs": encoded, "finish_reason": finish_reason}
+    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None = None, finish_reason: str | None = None) -> bytes:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
         return frame(self.envelope.wrap(self._model, [choice]))
 
 
@@ -171,55 +171,64 @@ def encode_completion(completion: Completion, has_logprobs: bool = False) -> dic
 
 
 def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
-    logprobs = _Logprobs.of(entry.logprobs)
-    if entry.echo is not None:
-        logprobs = _Logprobs.of_echo(entry.echo) + logprobs
     return {
         "index": entry.index,
         "text": (entry.echo.text if entry.echo is not None else "") + entry.text,
-        "logprobs": logprobs.encode(0) if has_logprobs else None,
+        "logprobs": _all_logprobs(entry) if has_logprobs else None,
         "finish_reason": entry.reason.value,
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Logprobs:
-    """Tokens in the legacy shape: parallel lists. The first prompt token has no value."""
+# ---- logprobs in the legacy shape: parallel lists, one entry a token
 
-    tokens: tuple[bytes, ...] = ()
-    values: tuple[float | None, ...] = ()
-    top: tuple[dict[str, float] | None, ...] = ()
 
-    @staticmethod
-    def of(entries: Sequence[TokenLogprobs]) -> _Logprobs:
-        return _Logprobs(
-            tuple(entry.chosen.bytes for entry in entries),
-            tuple(entry.chosen.logprob for entry in entries),
-            tuple(_top(entry) for entry in entries),
-        )
+@dataclass(slots=True)
+class _Place:
+    """Where in a choice's text the next token begins, in characters; half a character belongs to the token that ends it."""
 
-    @staticmethod
-    def of_echo(echo: PromptEcho) -> _Logprobs:
-        first = _Logprobs((echo.first_token,), (None,), (None,)) if echo.first_token is not None else _Logprobs()
-        return first + _Logprobs.of(echo.logprobs)
+    offset: int = 0
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
-    def __add__(self, other: _Logprobs) -> _Logprobs:
-        return _Logprobs(self.tokens + other.tokens, self.values + other.values, self.top + other.top)
+    def take(self, token: bytes) -> int:
+        """The token's offset; the place is behind it then."""
+        offset = self.offset
+        self.offset += len(self.decoder.decode(token))
+        return offset
 
-    def encode(self, offset: int) -> dict[str, Any]:
-        """The shape on the wire; `offset` is where the first token's text begins in the choice's text."""
-        texts = [token.decode("utf-8", "replace") for token in self.tokens]
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        offsets = []
-        for token in self.tokens:
-            offsets.append(offset)
-            offset += len(decoder.decode(token))
-        return {
-            "tokens": texts,
-            "token_logprobs": list(self.values),
-            "top_logprobs": list(self.top),
-            "text_offset": offsets,
-        }
+
+def _all_logprobs(entry: ChoiceAnswer) -> dict[str, Any]:
+    place = _Place()
+    echo = _encode_echo(entry.echo, place) if entry.echo is not None else {}
+    own = _encode_logprobs(entry.logprobs, place)
+    return {name: [*echo.get(name, ()), *values] for name, values in own.items()}
+
+
+def _encode_echo(echo: PromptEcho, place: _Place) -> dict[str, Any]:
+    """The prompt's tokens; the first has no value. The answer's tokens begin where its text ends."""
+    first = [] if echo.first_token is None else [(echo.first_token, None, None)]
+    encoded = _encode_tokens([*first, *map(_columns, echo.logprobs)], place)
+    place.offset = len(echo.text)
+    return encoded
+
+
+def _encode_logprobs(entries: Sequence[TokenLogprobs], place: _Place) -> dict[str, Any]:
+    return _encode_tokens(list(map(_columns, entries)), place)
+
+
+_Columns: TypeAlias = tuple[bytes, float | None, dict[str, float] | None]
+
+
+def _columns(entry: TokenLogprobs) -> _Columns:
+    return entry.chosen.bytes, entry.chosen.logprob, _top(entry)
+
+
+def _encode_tokens(columns: Sequence[_Columns], place: _Place) -> dict[str, Any]:
+    return {
+        "tokens": [token.decode("utf-8", "replace") for token, _, _ in columns],
+        "token_logprobs": [value for _, value, _ in columns],
+        "top_logprobs": [top for _, _, top in columns],
+        "text_offset": [place.take(token) for token, _, _ in columns],
+    }
 
 
 def _top(entry: TokenLogprobs) -> dict[str, float]:

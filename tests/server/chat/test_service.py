@@ -1,0 +1,85 @@
+"""The service: templates, thinking, and the notes on a constraint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from converters.compile import Compiled, Relaxation, Stats
+from converters.errors import InvalidSource, LimitExceeded, Position, UnsupportedFeature
+from server.chat.constraint import MAX_HEADER_BYTES, constraint_notices, dotted, encode_notices, reject
+from server.chat.types import Notice
+from server.settings import Settings
+from tests.server.fakes import FakeEngine, serve, with_info
+
+THINKER = "{{ messages[0].content }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "disable", "text"),
+    [
+        ({}, False, "hi"),
+        ({}, True, "hi<no>"),
+        ({"enable_thinking": False}, False, "hi<no>"),
+        ({"thinking": True, "enable_thinking": False}, False, "hi"),
+        ({"thinking": True}, True, "hi"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, "hi<no>"),
+        ({"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}, True, "hi"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, True, "hi"),
+    ],
+)
+async def test_who_decides_about_thinking(fields: dict[str, object], disable: bool, text: str) -> None:
+    settings = replace(Settings(), disable_reasoning=disable)
+    async with serve(FakeEngine(info=with_info(chat_template=THINKER)), settings) as served:
+        await served.chat(**fields)
+        assert served.engine.requests[0].prompt == text
+
+
+async def test_the_models_template_counts_unless_models_txt_names_another() -> None:
+    engine = FakeEngine(info=with_info(chat_template="own"))
+    async with serve(engine) as served:
+        await served.chat()
+    async with serve(engine, template="plain") as served:
+        await served.chat()
+    assert [request.prompt for request in engine.requests] == ["own", "hi\n\n"]
+
+
+def compiled(*relaxed: Relaxation, notes: tuple[str, ...] = ()) -> Compiled:
+    return Compiled("", relaxed, notes, Stats(1, 0, 0.1))
+
+
+def test_notices() -> None:
+    assert constraint_notices(compiled(), ()) == ()
+    notices = constraint_notices(compiled(Relaxation("/a", "too hard"), notes=("priorities are ignored",)), ("x",))
+    assert [notice.path for notice in notices] == ["/a", "", ""]
+    assert encode_notices(notices[:1]) == '[{"message":"relaxed: too hard","path":"/a"}]'
+
+
+def test_the_header_is_ascii_and_bounded() -> None:
+    text = encode_notices([Notice(f"é{i}" * 20) for i in range(500)])
+    assert text.isascii()
+    assert MAX_HEADER_BYTES - 400 < len(text) <= MAX_HEADER_BYTES
+    assert text.endswith(' more"}]')
+    assert len(encode_notices([Notice("x" * 10_000)])) <= MAX_HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("error", "param", "code"),
+    [
+        (InvalidSource("no", path="/properties/a/items/0"), "f.properties.a.items[0]", "invalid_constraint"),
+        (UnsupportedFeature("no", position=Position(3, 2, 1)), "f", "unsupported_constraint"),
+        (LimitExceeded("no", limit="compile_s", value=2.0), "f", "limit_exceeded"),
+    ],
+)
+def test_rejections_name_the_place(error: InvalidSource, param: str, code: str) -> None:
+    rejected = reject(error, "f")
+    assert (rejected.param, rejected.code) == (param, code)
+    assert rejected.message.startswith(param)
+    if error.position is not None:
+        assert "line 2, column 1" in rejected.message
+
+
+def test_pointers() -> None:
+    assert dotted("") == ""
+    assert dotted("/a~1b/~0c/12") == ".a/b.~c[12]"
