@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, cast
 
 from converters.compile import CompileOptions, Whitespace
 from converters.constraint import AnyJson, Choice, Constraint, Draft, Gbnf, JsonSchema, JsonValue, Lark, Regex, StructuralTag
-from converters.lark.detect import detect_grammar_kind
 from server.chat.types import JsonObject, RequestedConstraint
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json, parse_json_text
@@ -194,6 +193,8 @@ def _grammar_text(value: JsonValue, path: str, request: _Request) -> str:
 
 
 def _grammar(value: JsonValue, path: str, request: _Request) -> Gbnf | Lark:
+    from converters.lark.detect import detect_grammar_kind  # loads all of lark: not at server start
+
     text = _grammar_text(value, path, request)
     return Lark(text) if detect_grammar_kind(text) == "lark" else Gbnf(text)
 
