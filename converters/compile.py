@@ -85,8 +85,6 @@ def compile_constraint(constraint: Constraint, options: CompileOptions | None = 
     started = time.perf_counter()
     try:
         return _compile(constraint, options, Budget(options.limits), started)
-    except ImportError as error:  # a sub-compiler that isn't written yet
-        raise UnsupportedFeature(f"{type(constraint).__name__} constraints are not supported yet") from error
     except (RecursionError, MemoryError) as error:
         raise LimitExceeded("the constraint is nested too deep or too large", limit="nesting", value=200) from error
     except ValueError as error:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
@@ -162,9 +163,7 @@ class Oracle:
 def _read_answers(process: subprocess.Popen[bytes], answers: Queue[object]) -> None:
     """Hand answers over as they come; None when the process has ended."""
     assert process.stdout is not None
-    while True:
-        try:
+    with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
+        while True:
             answers.put(pickle.load(process.stdout))
-        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-            answers.put(None)
-            return
+    answers.put(None)

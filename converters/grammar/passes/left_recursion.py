@@ -39,9 +39,8 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
         rules = dict(grammar.rules)
         for part in recursive:
             _Untangling(part, grammar, maker, rules).run()
-        while maker.pending:
-            rules.update(maker.pending)
-            maker.pending.clear()
+        while made := maker.take():
+            rules.update(made)
         grammar = Grammar(rules, grammar.root)
     raise _unsupported(recursive[0])
 

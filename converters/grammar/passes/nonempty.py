@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import assert_never
 
-from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token, alt, rep, seq
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token, alt, rep, seq
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
 from converters.grammar.passes.walk import FreshNames, below, nodes
 
@@ -23,9 +23,8 @@ def strip_nullable_items(grammar: Grammar) -> Grammar:
         return grammar
     maker = NonEmpty(grammar)
     rules = {name: _strip(expr, maker) for name, expr in grammar.rules.items()}
-    while maker.pending:
-        name, expr = maker.pending.popitem()
-        rules[name] = _strip(expr, maker)
+    while made := maker.take():
+        rules.update({name: _strip(expr, maker) for name, expr in made.items()})
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
     return Grammar(rules, grammar.root)
@@ -75,11 +74,12 @@ def collapse(expr: Expr) -> Expr:
 
 
 class NonEmpty:
-    """Makes expressions for a language less the empty string; `pending` are rules it made that the grammar must get."""
+    """Makes expressions for a language less the empty string. `take` gives the rules that they need."""
 
     def __init__(self, grammar: Grammar, nullable: set[str] | None = None) -> None:
         self.nullable = nullable_rules(grammar) if nullable is None else nullable
-        self.pending: dict[str, Expr] = {}
+        self._pending: dict[str, Expr] = {}
+        self._promised: list[str] = []
         self._grammar = grammar
         self.names = FreshNames(grammar.rules)
         self._made: dict[str, Ref] = {}
@@ -87,6 +87,14 @@ class NonEmpty:
     def define(self, name: str, made: Ref) -> None:
         """Let `made` be the nonempty form of rule `name`, defined elsewhere."""
         self._made[name] = made
+
+    def take(self) -> dict[str, Expr]:
+        """The rules promised since the last call; making them may promise more."""
+        promised, self._promised = self._promised, []
+        for name in promised:
+            self._pending[self._made[name].name] = self.of(self._grammar.rules[name])
+        taken, self._pending = self._pending, {}
+        return taken
 
     def of(self, expr: Expr) -> Expr:
         """The sentences of `expr` that aren't empty."""
@@ -108,9 +116,8 @@ class NonEmpty:
 
     def _of_rule(self, name: str) -> Ref:
         if name not in self._made:
-            self._made[name] = made = Ref(self.names.make(f"{name}-nonempty"))
-            self.pending[made.name] = NEVER  # reserved while its own expression is made
-            self.pending[made.name] = self.of(self._grammar.rules[name])
+            self._made[name] = Ref(self.names.make(f"{name}-nonempty"))
+            self._promised.append(name)
         return self._made[name]
 
     def _of_sequence(self, items: tuple[Expr, ...]) -> Expr:
@@ -122,7 +129,7 @@ class NonEmpty:
             rest = seq(items[i], rest)
             if isinstance(rest, Seq) and len(rest.items) > MAX_INLINE_RESTS:
                 ref = Ref(self.names.make("rest"))
-                self.pending[ref.name] = rest
+                self._pending[ref.name] = rest
                 self.nullable.add(ref.name)
                 rest = ref
         return alt(*reversed(options))
