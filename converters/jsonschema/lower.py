@@ -216,7 +216,8 @@ class Lowering:
         """The declared order of keys: breadth first through everything that speaks of the same value."""
         order: dict[str, int] = {}
         todo, seen = [node for node, _ in sorted(term)], set()
-        for node in todo:
+        for reached in todo:
+            node, _ = self.algebra.space.alias((reached, True))
             if node in seen:
                 continue
             seen.add(node)
