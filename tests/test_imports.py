@@ -30,7 +30,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
 }
 
 COMMON: dict[str, tuple[str, ...]] = {
-    "converters": ("converters.constraint", "converters.errors", "converters.limits"),
+    "converters": ("converters.constraint", "converters.errors", "converters.limits", "converters.options"),
     "server": ("server.errors", "server.settings", "server.json_text", "converters.limits"),
 }
 

@@ -60,10 +60,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from server.chat.templates import TEMPLATES
     from server.cli.running import bind, serve
 
     settings = make_settings(arguments)
     catalogue, store = open_models(arguments, arguments.names)
+    catalogue.check_templates(TEMPLATES)
     preload = catalogue.aliases[: max(1, len(set(arguments.names)))]
     with bind(settings.host, settings.port) as listener:
         fetch_models(catalogue, store, preload)

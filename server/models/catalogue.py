@@ -6,7 +6,7 @@ Here the file is found and read; what a source is, is told by `sources`, and not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ _QUOTES = re.compile(r"""(["'])(.*?)\1""")
 _ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$")
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 _RESERVED = "default"
+_TEMPLATE_ENDINGS = (".jinja", ".jinja2", ".j2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,14 @@ class ModelEntry:
     base: Path = field(default_factory=Path)
     line: int = 0
 
+    @property
+    def template_path(self) -> Path | None:
+        """The Jinja file that `template=` names; None where it names a built-in template, or is absent."""
+        template = self.options.template
+        if template is None or not template.endswith(_TEMPLATE_ENDINGS):
+            return None
+        return self.base / Path(template).expanduser()
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -114,6 +123,16 @@ class Catalogue:
         if not self.entries:
             raise CatalogueError("it names no model", path=self.path)
         return self.entries[0]
+
+    def check_templates(self, known: Collection[str]) -> None:
+        """Raise CatalogueError for a `template=` that is neither one of `known` nor a file."""
+        for entry in self.entries:
+            template, path = entry.options.template, entry.template_path
+            if path is not None and not path.is_file():
+                raise CatalogueError(f"template={template}: FileNotFoundError: no such file", path=self.path, line=entry.line)
+            if template is not None and path is None and template not in known:
+                reason = f"template={template}: neither a built-in template ({', '.join(known)}) nor a .jinja file"
+                raise CatalogueError(reason, path=self.path, line=entry.line)
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that can take requests, with what models.txt says of it."""
+    """A model that can take requests, with what models.txt says of it. `template`: a built-in one's name, or Jinja text."""
 
     name: str
     engine: EngineClient
@@ -72,6 +72,16 @@ def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
         embedding=options.embedding,
         max_waiting=settings.request_limits.max_waiting,
     )
+
+
+def _read_template(entry: ModelEntry) -> str | None:
+    path = entry.template_path
+    if path is None:
+        return entry.options.template
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EngineStartFailed(f"the template of {entry.alias} can't be read: {error}") from error
 
 
 def _first(*values: int | None) -> int | None:
@@ -222,8 +232,9 @@ class Manager:
         finally:
             slot.is_fetching = False
         slot.engine = self._make_engine(entry.alias, model_spec(entry, path, self._settings))
+        template = _read_template(entry)
         await slot.engine.start()
-        return LoadedModel(entry.alias, slot.engine, entry.options.template, entry.options.codec)
+        return LoadedModel(entry.alias, slot.engine, template, entry.options.codec)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -101,6 +101,17 @@ def test_an_alias_stands_once() -> None:
         parse("a x.gguf\na y.gguf")
 
 
+def test_templates_are_built_in_or_files(tmp_path: Path) -> None:
+    catalogue = parse("a x.gguf template=chatml\nb x.gguf template=own.jinja\n", tmp_path)
+    with pytest.raises(CatalogueError, match="own.jinja") as caught:
+        catalogue.check_templates({"chatml"})
+    assert caught.value.line == 2
+    (tmp_path / "own.jinja").write_text("{{ messages }}")
+    catalogue.check_templates({"chatml"})
+    with pytest.raises(CatalogueError, match="neither a built-in template"):
+        catalogue.check_templates({"llama3"})
+
+
 def test_an_empty_file_has_no_default() -> None:
     with pytest.raises(CatalogueError):
         _ = parse("# nothing\n").default

@@ -109,6 +109,15 @@ async def test_the_default_is_loaded_at_start_and_known_by_four_names(manager: M
     assert manager.loaded() == (models[0],)
 
 
+async def test_a_template_file_is_read_when_the_model_is_loaded(garage: Garage, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(GGUF)
+    (tmp_path / "own.jinja").write_text("{{ messages }}")
+    catalogue = parse_catalogue("a a.gguf template=own.jinja", path="models.txt", base=tmp_path)
+    garage.gate.set()
+    model = await Manager(catalogue, Store(tmp_path / "cache"), Settings(), garage.make).engine(None)
+    assert model.template == "{{ messages }}"
+
+
 async def test_another_model_is_loaded_when_it_is_asked_for(manager: Manager, garage: Garage) -> None:
     garage.gate.set()
     await manager.start()
