@@ -129,14 +129,21 @@ class Running:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        await self._manager.start()  # the model loads in its process while HTTP is imported here
-        server = await asyncio.to_thread(self._make_server)
-        ready = asyncio.create_task(self._announce(server), name="announce")
         with self._signals():
-            await server.serve(sockets=[self._listener])
+            try:
+                await self._manager.start()  # the model loads in its process while HTTP is imported here
+                server = await asyncio.to_thread(self._make_server)
+                if not self._n_signals:
+                    await self._serve_until_the_end(server)
+            finally:
+                await self._manager.stop()
+
+    async def _serve_until_the_end(self, server: uvicorn.Server) -> None:
+        ready = asyncio.create_task(self._announce(server), name="announce")
+        await server.serve(sockets=[self._listener])
         ready.cancel()
         await asyncio.gather(ready, return_exceptions=True)
-        if self.failure is None and not server.started:
+        if self.failure is None and not server.started and not self._n_signals:
             self.failure = EngineStartFailed("the server could not start; its log says why")
 
     def _make_server(self) -> uvicorn.Server:

@@ -189,3 +189,15 @@ def test_urls_work_on_this_machine() -> None:
                 assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
         except OSError:
             pytest.skip("no IPv6 here")
+
+
+@pytest.mark.parametrize("after_s", [0.3, 1.0])
+@pytest.mark.skipif(os.name == "nt", reason="a test can't press Ctrl-C there without hitting itself")
+def test_a_signal_while_loading_is_quiet(tiny_model: Path, after_s: float) -> None:
+    with subprocess.Popen(
+        command("serve", "--port", "0", str(tiny_model)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert "Traceback" not in err

@@ -103,7 +103,7 @@ def test_an_alias_stands_once() -> None:
 
 def test_templates_are_built_in_or_files(tmp_path: Path) -> None:
     catalogue = parse("a x.gguf template=chatml\nb x.gguf template=own.jinja\n", tmp_path)
-    with pytest.raises(CatalogueError, match="own.jinja") as caught:
+    with pytest.raises(CatalogueError, match=r"own\.jinja") as caught:
         catalogue.check_templates({"chatml"})
     assert caught.value.line == 2
     (tmp_path / "own.jinja").write_text("{{ messages }}")
