@@ -9,30 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from converters.errors import UnsupportedFeature
 from converters.jsonschema import schema as s
 from converters.jsonschema.evaluate import Evaluator
-from converters.jsonschema.fact import add_fact, negated
+from converters.jsonschema.fact import Claim, Option, add_fact, negated
 from converters.jsonschema.inhabited import Inhabited
 from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, Shape, Term, Values, conjunction
 from converters.jsonschema.space import Space
 from converters.jsonschema.string import Strings
+from converters.jsonschema.unevaluated import scenarios
 
 MAX_CASES = 400
 _MAX_DEPTH = 24
-
-Claim: TypeAlias = tuple[s.NodeId | s.Assertion, bool]
-"""A node or an assertion, or with False its negation."""
-
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """One of `options` must hold, each a conjunction. `exclusive`: exactly one node of them (oneOf)."""
 
     path: str
-    options: tuple[tuple[Claim, ...], ...]
+    options: tuple[Option, ...]
     exclusive: bool = False
 
 
@@ -231,15 +227,17 @@ class Algebra:
                 return Branch(path, (tuple((n, False) for n in nodes), *pairs))
             case s.Not(_, node):
                 return [(node, not positive)]
+            case s.Conditional(_, _, s.ALWAYS, s.ALWAYS) if positive:
+                return []
             case s.Conditional(path, condition, then, otherwise):
                 return Branch(path, (((condition, True), (then, positive)), ((condition, False), (otherwise, positive))))
             case s.UnevaluatedProperties() | s.UnevaluatedItems():
-                return self.scenarios(what, positive)
+                return Branch(what.path, scenarios(what, positive, self.space))
             case _:
                 options = negated(what, self.space) if not positive else self._presence(what)
                 return what if options is None else Branch(what.path, options)
 
-    def _presence(self, what: s.Assertion) -> tuple[tuple[Claim, ...], ...] | None:
+    def _presence(self, what: s.Assertion) -> tuple[Option, ...] | None:
         """Positive facts that are alternatives: a key is absent, or something follows from its presence."""
         match what:
             case s.DependentRequired(path, key, keys):
@@ -253,7 +251,3 @@ class Algebra:
                 return None
         absent: Claim = (s.Properties(what.path, ((key, s.NEVER),)), True)
         return ((absent,), ((s.TypeIs(what.path, frozenset({"object"})), True), then))
-
-    def scenarios(self, what: s.UnevaluatedProperties | s.UnevaluatedItems, positive: bool) -> Branch:
-        """The ways in which the scope can hold, each with what it looks at, so that the rest is known."""
-        raise UnsupportedFeature("unevaluated items or properties", path=what.path)

@@ -137,7 +137,7 @@ def _finite(keyword: str, values: Sequence[object], site: Site) -> s.Assertion:
 
 def _enum(site: Site) -> Iterator[s.Assertion]:
     values = site.list("enum")
-    if not values:
+    if not values and site.builder.draft == "draft4":  # later drafts only advise against it
         raise site.invalid("enum", "must not be empty")
     yield _finite("enum", values, site)
 
@@ -225,17 +225,17 @@ def _dependent(keyword: str) -> Reader:
 
 def _items(site: Site) -> Iterator[s.Assertion]:
     prefix: tuple[s.NodeId, ...] = ()
-    rest, culprit = s.ALWAYS, "items"
+    rest, culprit, explicit = s.ALWAYS, "items", False
     if site.has("prefixItems"):
         prefix, culprit = site.nodes("prefixItems"), "prefixItems"
     if isinstance(site.json.get("items"), (list, tuple)):
         prefix = site.nodes("items")
         if site.has("additionalItems"):
-            rest, culprit = site.node("additionalItems"), "additionalItems"
+            rest, culprit, explicit = site.node("additionalItems"), "additionalItems", True
     elif "items" in site.json:
-        rest, culprit = site.node("items"), "items"
-    if prefix or rest != s.ALWAYS:
-        yield s.Items(site.path(culprit), prefix, rest)
+        rest, culprit, explicit = site.node("items"), "items", True
+    if prefix or explicit:
+        yield s.Items(site.path(culprit), prefix, rest, explicit)
 
 
 def _contains(site: Site) -> Iterator[s.Assertion]:
@@ -264,7 +264,7 @@ def _not(site: Site) -> Iterator[s.Assertion]:
 
 
 def _conditional(site: Site) -> Iterator[s.Assertion]:
-    if site.has("if") and (site.has("then") or site.has("else")):
+    if site.has("if"):  # alone it still tells unevaluatedProperties what was looked at
         then = site.node("then") if site.has("then") else s.ALWAYS
         otherwise = site.node("else") if site.has("else") else s.ALWAYS
         yield s.Conditional(site.path("if"), site.node("if"), then, otherwise)
@@ -438,6 +438,7 @@ def build_schema(constraint: JsonSchema, budget: Budget) -> s.Schema:
     root = builder.reserve(Location("", document.base_at("")))
     builder.run()
     nodes, root = _shared(builder.nodes, root)
+    check_loops(nodes)
     return s.Schema(nodes, root, draft, tuple(builder.notes))
 
 
@@ -466,8 +467,8 @@ def renamed(assertion: s.Assertion, names: Mapping[s.NodeId, s.NodeId]) -> s.Ass
             pairs = tuple((key, name(node)) for key, node in declared)
             patterns = tuple((key, name(node)) for key, node in patterns)
             return s.Properties(path, pairs, patterns, name(additional), explicit)
-        case s.Items(path, prefix, rest):
-            return s.Items(path, tuple(map(name, prefix)), name(rest))
+        case s.Items(path, prefix, rest, explicit):
+            return s.Items(path, tuple(map(name, prefix)), name(rest), explicit)
         case s.AllOf(path, nodes) | s.AnyOf(path, nodes) | s.OneOf(path, nodes):
             return type(assertion)(path, tuple(map(name, nodes)))
         case s.Conditional(path, condition, then, otherwise):
@@ -482,3 +483,41 @@ def renamed(assertion: s.Assertion, names: Mapping[s.NodeId, s.NodeId]) -> s.Ass
             return type(assertion)(path, name(scope), name(node))
         case _:
             return assertion
+
+
+def in_place(node: s.Node) -> list[s.NodeId]:
+    """The nodes that speak of the same value as `node`, `$ref` first."""
+    found: list[s.NodeId] = []
+    for what in sorted(node.assertions, key=lambda a: not a.path.endswith("/$ref")):
+        match what:
+            case s.AllOf(_, nodes) | s.AnyOf(_, nodes) | s.OneOf(_, nodes):
+                found.extend(nodes)
+            case s.Conditional(_, condition, then, otherwise):
+                found.extend((condition, then, otherwise))
+            case s.Not(_, child) | s.DependentSchema(_, _, child):
+                found.append(child)
+            case s.UnevaluatedProperties(_, scope) | s.UnevaluatedItems(_, scope):
+                found.append(scope)
+            case _:
+                pass
+    return found
+
+
+def check_loops(nodes: Sequence[s.Node]) -> None:
+    """Raise InvalidSource for a node that must hold itself before it can hold, such as {"$ref": "#"} at the root."""
+    todo = {i: in_place(node) for i, node in enumerate(nodes)}
+    done: set[s.NodeId] = set()
+    for start in todo:
+        path: list[s.NodeId] = [start]
+        on_path = {start}
+        while path:
+            node = path[-1]
+            child = todo[node].pop() if todo[node] else None
+            if child is None:
+                done.add(path.pop())
+                on_path.discard(node)
+            elif child in on_path:
+                raise InvalidSource("the schema refers to itself without end", path=nodes[child].path)
+            elif child not in done:
+                path.append(child)
+                on_path.add(child)

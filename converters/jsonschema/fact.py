@@ -23,7 +23,10 @@ from converters.jsonschema.shape import (
 from converters.jsonschema.space import Space
 from converters.jsonschema.value import exact
 
-Option: TypeAlias = tuple[tuple["s.NodeId | s.Assertion", bool], ...]
+Claim: TypeAlias = tuple[s.NodeId | s.Assertion, bool]
+"""A node or an assertion, or with False its negation."""
+Option: TypeAlias = tuple[Claim, ...]
+"""Claims that hold together."""
 
 
 def term_of(node: s.NodeId, positive: bool = True) -> Term:
@@ -107,7 +110,7 @@ def negated(fact: s.Assertion, space: Space) -> tuple[Option, ...] | None:
             return tuple(_broken_properties(fact, space))
         case s.PropertyNames(_, names):
             return (((SomeKey(path, SomeMember(path, names=term_of(names, False))), True),),)
-        case s.Items(_, prefix, rest):
+        case s.Items():
             return tuple(_broken_items(fact, space))
         case s.Contains(_, item, low, high):
             only = (s.TypeIs(path, frozenset({"array"})), True)
@@ -242,6 +245,8 @@ def _arrays(facts: ArrayFacts, fact: s.Items | s.ItemCount | s.Contains | s.Uniq
     match fact:
         case s.Items(_, prefix, rest):
             elements = Elements(tuple(map(term_of, prefix)), term_of(rest))
+            if elements == Elements(()):
+                return facts
             return facts if elements in facts.elements else replace(facts, elements=(*facts.elements, elements))
         case s.ItemCount(_, low, high):
             return replace(facts, min=max(facts.min, low), max=_least(facts.max, high))

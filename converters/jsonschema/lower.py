@@ -14,6 +14,7 @@ from converters.grammar.expr import NEVER, Expr, Lit, Ref, RuleBook, alt, lit, o
 from converters.jsonschema import number
 from converters.jsonschema import schema as s
 from converters.jsonschema.algebra import Algebra
+from converters.jsonschema.build import in_place
 from converters.jsonschema.array import array_expr
 from converters.jsonschema.layout import layout_of
 from converters.jsonschema.member import KeyTexts, trie
@@ -227,24 +228,6 @@ class Lowering:
                         order.setdefault(key, len(order))
             todo.extend(in_place(self.algebra.space.nodes[node]))
         return order
-
-
-def in_place(node: s.Node) -> list[s.NodeId]:
-    """The nodes that speak of the same value as `node`."""
-    found: list[s.NodeId] = []
-    for what in sorted(node.assertions, key=lambda a: not a.path.endswith("/$ref")):
-        match what:
-            case s.AllOf(_, nodes) | s.AnyOf(_, nodes) | s.OneOf(_, nodes):
-                found.extend(nodes)
-            case s.Conditional(_, condition, then, otherwise):
-                found.extend((condition, then, otherwise))
-            case s.Not(_, child) | s.DependentSchema(_, _, child):
-                found.append(child)
-            case s.UnevaluatedProperties(_, scope) | s.UnevaluatedItems(_, scope):
-                found.append(scope)
-            case _:
-                pass
-    return found
 
 
 def number_json() -> object:

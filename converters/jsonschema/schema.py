@@ -141,10 +141,11 @@ class DependentSchema(Assertion):
 
 @dataclass(frozen=True, slots=True)
 class Items(Assertion):
-    """The first items are values of `prefix`, one by one; the others of `rest`."""
+    """The first items are values of `prefix`, one by one; the others of `rest` (`explicit`: it was said)."""
 
     prefix: tuple[NodeId, ...]
     rest: NodeId
+    explicit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
