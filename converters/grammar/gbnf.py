@@ -10,6 +10,7 @@ from converters.errors import UnsupportedFeature
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.passes import printable
+from converters.grammar.passes.spell import drop_unspellable
 
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _LITERAL_ESCAPES = _SHORT_ESCAPES | {'"': '\\"'}
@@ -24,7 +25,7 @@ def print_grammar(grammar: Grammar) -> str:
     Classes are always printed as the ranges they have, never negated: so neither surrogates nor numbers past U+10FFFF,
     which broken UTF-8 would decode to, get through. Left recursion and dead ends are the passes' business (`prepare`).
     """
-    return print_prepared(printable(grammar))
+    return print_prepared(printable(drop_unspellable(grammar)))
 
 
 def print_prepared(grammar: Grammar) -> str:

@@ -312,10 +312,10 @@ class Matcher:
         """The least number of symbols from `frame` to the end of its sequence."""
         done, position = divmod(frame, self._n_positions)
         if not done:
-            return self.program.least[position]
+            return self.program.least_from(position)
         repetition = self.program.arg[position]
         missing = max(0, self.program.rep_min[repetition] - done)
-        return missing * self.program.least_of(self.program.rep_rule[repetition]) + self.program.least[position + 1]
+        return missing * self.program.least_of[self.program.rep_rule[repetition]] + self.program.least_from(position + 1)
 
     def _unfold(self, frame: int) -> tuple[tuple[Frames, ...], bool]:
         """The sequences of frames (terminal last) that `frame` unfolds to, and whether it may match nothing."""

@@ -28,19 +28,19 @@ _HEADER = struct.Struct("<4s9I")
 
 @dataclass(slots=True)
 class Program:
-    """kind[p], arg[p], least[p]: a position's kind, argument, and the least number of symbols from it to the sequence's end.
+    """kind[p], arg[p]: a position's kind and argument: CHAR a code point, SET an index of sets, TOKEN of `tokens`, REF of a
+    rule, REP of a repetition.
 
-    arg: CHAR a code point, SET an index of `sets`, TOKEN of `tokens`, REF of a rule, REP of a repetition.
-    starts[first_start[r]:first_start[r + 1]]: where rule r's alternatives start; rule 0 is the entry; best_start[r]: of the
-    one with the shortest sentence. A repetition i has rep_rule[i], rep_min[i], rep_max[i].
+    starts[first_start[r]:first_start[r + 1]]: where rule r's alternatives start; rule 0 is the entry. best_start[r]: of the one
+    with the shortest sentence, of least_of[r] symbols. A repetition i has rep_rule[i], rep_min[i], rep_max[i].
     set_ranges[first_range[i]:first_range[i + 1]]: pairs of set i. breaks: every code point where some set begins or has ended.
     """
 
     kind: bytes
     arg: array[int]
-    least: array[int]
     first_start: array[int]
     starts: array[int]
+    least_of: array[int]
     best_start: array[int]
     rep_rule: array[int]
     rep_min: array[int]
@@ -49,15 +49,31 @@ class Program:
     set_ranges: array[int]
     breaks: array[int]
     tokens: tuple[Token, ...]
-    _sets: dict[int, CharSet] = field(default_factory=dict)
+    _sets: dict[int, CharSet] = field(default_factory=dict, compare=False)
+    _least: dict[int, int] = field(default_factory=dict, compare=False)
 
     def alternatives(self, rule: int) -> array[int]:
         """Where the alternatives of `rule` start."""
         return self.starts[self.first_start[rule] : self.first_start[rule + 1]]
 
-    def least_of(self, rule: int) -> int:
-        """The length of the shortest sentence of `rule`, in symbols."""
-        return self.least[self.best_start[rule]]
+    def least_from(self, position: int) -> int:
+        """The least number of symbols from `position` to the end of its sequence."""
+        known = self._least.get(position)
+        if known is None:
+            end = self.kind.index(END, position)
+            known = 0
+            for at in range(end, position - 1, -1):
+                known = min(ENDLESS, known + self._least_at(at))
+                self._least[at] = known
+        return known
+
+    def _least_at(self, position: int) -> int:
+        kind, arg = self.kind[position], self.arg[position]
+        if kind == REF:
+            return self.least_of[arg]
+        if kind == REP:
+            return self.rep_min[arg] * self.least_of[self.rep_rule[arg]]
+        return 0 if kind == END else 1
 
     def charset(self, index: int) -> CharSet:
         """Set number `index`."""
@@ -97,7 +113,7 @@ class Program:
 
     def _arrays(self) -> tuple[array[int], ...]:
         return (
-            self.arg, self.least, self.first_start, self.starts, self.best_start, self.rep_rule, self.rep_min, self.rep_max,
+            self.arg, self.first_start, self.starts, self.least_of, self.best_start, self.rep_rule, self.rep_min, self.rep_max,
             self.first_range, self.set_ranges, self.breaks,
         )  # fmt: skip
 
@@ -115,7 +131,7 @@ class Program:
         arrays: list[array[int]] = []
         view = memoryview(data)
         lengths = (
-            n_positions, n_positions, n_rules, n_starts, n_rules - 1, n_reps, n_reps, n_reps, n_sets, n_ranges, n_breaks,
+            n_positions, n_rules, n_starts, n_rules - 1, n_rules - 1, n_reps, n_reps, n_reps, n_sets, n_ranges, n_breaks,
         )  # fmt: skip
         for length in lengths:
             values = array("I")
@@ -123,9 +139,9 @@ class Program:
             arrays.append(_little_endian(values))
             at += 4 * length
         tokens = tuple(Token(token, negated) for token, negated in json.loads(names)) if names else ()
-        arg, least, first_start, starts, best_start, rep_rule, rep_min, rep_max, first_range, set_ranges, breaks = arrays
+        arg, first_start, starts, least_of, best_start, rep_rule, rep_min, rep_max, first_range, set_ranges, breaks = arrays
         return Program(
-            kind, arg, least, first_start, starts, best_start, rep_rule, rep_min, rep_max,
+            kind, arg, first_start, starts, least_of, best_start, rep_rule, rep_min, rep_max,
             first_range, set_ranges, breaks, tokens,
         )  # fmt: skip
 

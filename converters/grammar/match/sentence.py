@@ -56,7 +56,7 @@ class SentenceWriter:
         """A sentence of about at most `max_length` characters; longer only where the grammar has none so short."""
         program = self._program
         pieces: list[Piece] = []
-        slack = max(0, max_length - program.least_of(0))
+        slack = max(0, max_length - program.least_of[0])
         todo = [self._choose(rng, 0, slack)]
         slack -= self._extra(todo[0], 0)
         n_positions = len(program.kind)
@@ -68,7 +68,7 @@ class SentenceWriter:
             if kind == REP and self._repeats(rng, arg, done, slack):
                 rule = program.rep_rule[arg]
                 if done >= program.rep_min[arg]:
-                    slack -= max(1, program.least_of(rule))
+                    slack -= max(1, program.least_of[rule])
                 todo.append(position + (done + 1) * n_positions)
                 todo.append(self._choose(rng, rule, slack))
                 slack -= self._extra(todo[-1], rule)
@@ -85,7 +85,7 @@ class SentenceWriter:
 
     def _extra(self, start: int, rule: int) -> int:
         """How many characters more than the shortest alternative of `rule` the one at `start` needs."""
-        return self._program.least[start] - self._program.least_of(rule)
+        return self._program.least_from(start) - self._program.least_of[rule]
 
     def _choose(self, rng: Random, rule: int, slack: int) -> int:
         starts = self._program.alternatives(rule)
@@ -106,7 +106,7 @@ class SentenceWriter:
         high = program.rep_max[repetition]
         if high != UNBOUNDED and done >= high:
             return False
-        return program.least_of(program.rep_rule[repetition]) < slack and rng.random() < 0.7
+        return program.least_of[program.rep_rule[repetition]] < slack and rng.random() < 0.7
 
 
 def _random_char(rng: Random, charset: CharSet) -> str:

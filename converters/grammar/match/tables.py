@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from typing_extensions import assert_never
 
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.match.program import CHAR, END, ENDLESS, REF, REP, SET, TOKEN, UNBOUNDED, Program
 
 
@@ -25,65 +25,79 @@ def lower(grammar: Grammar) -> Program:
 
 
 class _Lowering:
+    """Lowers breadth first: what is nested waits in `todo` for a rule of its own."""
+
     def __init__(self, grammar: Grammar) -> None:
         self.kind = bytearray()
         self.arg = array("I")
-        self.rules: list[list[int]] = []  # starts of alternatives
+        self.sequences: list[_Sequence] = []
+        self.n_rules = 0
         self.reps: list[tuple[int, int, int]] = []
         self.sets: dict[CharSet, int] = {}
         self.tokens: dict[Token, int] = {}
-        self.points: set[int] = set()
         self.rule_ids: dict[str, int] = {}
         self.item_ids: dict[Expr, int] = {}
-        self.todo: deque[tuple[int, Expr]] = deque()
+        self.todo: deque[Expr] = deque()
         for name in (grammar.root, *(name for name in grammar.rules if name != grammar.root)):
             self.rule_ids[name] = self.new_rule(grammar.rules[name])
+        rule = 0
         while self.todo:
-            rule, expr = self.todo.popleft()
-            options = expr.options if isinstance(expr, Alt) else (expr,)
-            self.rules[rule] = [self.emit_sequence(option) for option in options]
+            expr = self.todo.popleft()
+            for option in expr.options if isinstance(expr, Alt) else (expr,):
+                self.emit_sequence(rule, option)
+            rule += 1
 
     def new_rule(self, expr: Expr) -> int:
-        self.rules.append([])
-        self.todo.append((len(self.rules) - 1, expr))
-        return len(self.rules) - 1
+        self.todo.append(expr)
+        self.n_rules += 1
+        return self.n_rules - 1
 
-    def emit_sequence(self, expr: Expr) -> int:
-        start = len(self.kind)
+    def emit_sequence(self, rule: int, expr: Expr) -> None:
+        sequence = _Sequence(rule, len(self.kind))
         for item in expr.items if isinstance(expr, Seq) else (expr,):
-            self.emit(item)
+            self.emit(item, sequence)
         self.put(END, 0)
-        return start
+        self.sequences.append(sequence)
 
     def put(self, kind: int, arg: int) -> None:
         self.kind.append(kind)
         self.arg.append(arg)
 
-    def emit(self, expr: Expr) -> None:
-        match expr:
-            case Lit(text):
-                codes = [ord(char) for char in text]
-                self.kind.extend(bytes([CHAR]) * len(codes))
-                self.arg.extend(codes)
-                self.points.update(codes)
-            case Chars(charset):
-                self.put(SET, self.sets.setdefault(charset, len(self.sets)))
-            case Token():
-                self.put(TOKEN, self.tokens.setdefault(expr, len(self.tokens)))
-            case Ref(name):
-                self.put(REF, self.rule_ids[name])
-            case Alt() | Seq():
-                self.put(REF, self.new_rule(expr))
-            case Rep(item, 0, 1):
-                options = item.options if isinstance(item, Alt) else (item,)
-                self.put(REF, self.new_rule(Alt((*options, Seq(())))))
-            case Rep(item, low, high):
-                self.reps.append(
-                    (self.item_rule(item), min(low, UNBOUNDED - 1), UNBOUNDED if high is None else min(high, UNBOUNDED - 1))
-                )
-                self.put(REP, len(self.reps) - 1)
-            case _:
-                assert_never(expr)
+    def emit(self, expr: Expr, sequence: _Sequence) -> None:
+        if isinstance(expr, Lit):
+            self.kind.extend(bytes((CHAR,)) * len(expr.text))
+            self.arg.extend([ord(char) for char in expr.text])
+            sequence.length += len(expr.text)
+        elif isinstance(expr, Ref):
+            self.call(self.rule_ids[expr.name], sequence)
+        elif isinstance(expr, Chars):
+            self.put(SET, self.sets.setdefault(expr.chars, len(self.sets)))
+            sequence.length += 1
+        elif isinstance(expr, (Alt, Seq)):
+            self.call(self.new_rule(expr), sequence)
+        elif isinstance(expr, Rep):
+            self.repeat(expr, sequence)
+        elif isinstance(expr, Token):
+            self.put(TOKEN, self.tokens.setdefault(expr, len(self.tokens)))
+            sequence.length += 1
+        else:
+            assert_never(expr)
+
+    def call(self, rule: int, sequence: _Sequence) -> None:
+        self.put(REF, rule)
+        sequence.needs.append((rule, 1))
+
+    def repeat(self, expr: Rep, sequence: _Sequence) -> None:
+        if (expr.min, expr.max) == (0, 1):
+            options = expr.item.options if isinstance(expr.item, Alt) else (expr.item,)
+            self.call(self.new_rule(Alt((*options, EMPTY))), sequence)
+            return
+        rule = self.item_rule(expr.item)
+        low = min(expr.min, UNBOUNDED - 1)
+        self.put(REP, len(self.reps))
+        self.reps.append((rule, low, UNBOUNDED if expr.max is None else min(expr.max, UNBOUNDED - 1)))
+        if low:
+            sequence.needs.append((rule, low))
 
     def item_rule(self, item: Expr) -> int:
         if isinstance(item, Ref):
@@ -95,20 +109,19 @@ class _Lowering:
         return self.item_ids[item]
 
     def program(self) -> Program:
+        first_start = array("I", bytes(4 * (self.n_rules + 1)))
+        for i, sequence in enumerate(self.sequences):
+            first_start[sequence.rule + 1] = i + 1
         least, best_start = self.least_lengths()
-        first_start = array("I", [0])
-        starts = array("I")
-        for alternatives in self.rules:
-            starts.extend(alternatives)
-            first_start.append(len(starts))
         first_range = array("I", [0])
         set_ranges = array("I")
         for charset in self.sets:
             for bounds in charset.ranges:
                 set_ranges.extend(bounds)
             first_range.append(len(set_ranges))
+        starts = array("I", [sequence.start for sequence in self.sequences])
         return Program(
-            bytes(self.kind), self.arg, least, first_start, starts, best_start,
+            bytes(self.kind), self.arg, first_start, starts, least, best_start,
             array("I", [rule for rule, _, _ in self.reps]),
             array("I", [low for _, low, _ in self.reps]),
             array("I", [high for _, _, high in self.reps]),
@@ -116,79 +129,53 @@ class _Lowering:
         )  # fmt: skip
 
     def breaks(self) -> array[int]:
-        found = set(self.points)
-        found.update([point + 1 for point in self.points])
+        points = {arg for kind, arg in zip(self.kind, self.arg, strict=True) if kind == CHAR}
+        points.update([point + 1 for point in points])
         for charset in self.sets:
             for low, high in charset.ranges:
-                found.add(low)
-                found.add(high + 1)
-        return array("I", sorted(found))
+                points.add(low)
+                points.add(high + 1)
+        return array("I", sorted(points))
 
     def least_lengths(self) -> tuple[array[int], array[int]]:
-        """For every position the least length to its sequence's end, for every rule where its shortest alternative starts.
+        """For every rule the length of its shortest sentence, and where its shortest alternative starts.
 
         Knuth's generalization of Dijkstra's algorithm (1977): rules become final in the order of their lengths.
         """
-        final, best_start = self._rule_lengths()
-        least = array("I", bytes(4 * len(self.kind)))
-        total = 0
-        for position in range(len(self.kind) - 1, -1, -1):
-            kind = self.kind[position]
-            total = 0 if kind == END else min(ENDLESS, total + self._least_of(kind, self.arg[position], final))
-            least[position] = total
+        least = array("I", [ENDLESS]) * self.n_rules
+        best_start = array("I", bytes(4 * self.n_rules))
+        users: list[list[tuple[int, int]]] = [[] for _ in range(self.n_rules)]
+        ready: list[tuple[int, int]] = []
+        for i, sequence in enumerate(self.sequences):
+            sequence.n_missing = len(sequence.needs)
+            if not sequence.needs:
+                ready.append((sequence.length, i))
+            for rule, times in sequence.needs:
+                users[rule].append((i, times))
+        heapify(ready)
+        while ready:
+            length, i = heappop(ready)
+            rule = self.sequences[i].rule
+            if least[rule] != ENDLESS:
+                continue
+            least[rule], best_start[rule] = min(length, ENDLESS - 1), self.sequences[i].start
+            for user, times in users[rule]:
+                sequence = self.sequences[user]
+                sequence.n_missing -= 1
+                sequence.length += times * length
+                if not sequence.n_missing:
+                    heappush(ready, (sequence.length, user))
         return least, best_start
 
-    def _least_of(self, kind: int, arg: int, final: list[int]) -> int:
-        if kind == REF:
-            return final[arg]
-        if kind == REP:
-            rule, low, _ = self.reps[arg]
-            return low and min(ENDLESS, low * final[rule])
-        return 1
 
-    def _rule_lengths(self) -> tuple[list[int], array[int]]:
-        missing: dict[int, int] = {}  # by start of an alternative: rules not final yet
-        total: dict[int, int] = {}
-        owner: dict[int, int] = {}
-        users: list[list[tuple[int, int]]] = [[] for _ in self.rules]  # by rule: (alternative, how often)
-        heap: list[tuple[int, int, int]] = []
-        for rule, alternatives in enumerate(self.rules):
-            for start in alternatives:
-                owner[start] = rule
-                needed, length = self._needs(start)
-                missing[start], total[start] = len(needed), length
-                for used, times in needed:
-                    users[used].append((start, times))
-                if not needed:
-                    heappush(heap, (length, start, rule))
-        final = [ENDLESS] * len(self.rules)
-        best_start = array("I", [alternatives[0] if alternatives else 0 for alternatives in self.rules])
-        done = bytearray(len(self.rules))
-        while heap:
-            length, start, rule = heappop(heap)
-            if done[rule]:
-                continue
-            done[rule], final[rule], best_start[rule] = 1, min(length, ENDLESS - 1), start
-            for alternative, times in users[rule]:
-                missing[alternative] -= 1
-                total[alternative] += times * length
-                if not missing[alternative]:
-                    heappush(heap, (total[alternative], alternative, owner[alternative]))
-        return final, best_start
+class _Sequence:
+    """One alternative of a rule: where it starts, the rules that it needs and how often, the number of its own symbols."""
 
-    def _needs(self, start: int) -> tuple[list[tuple[int, int]], int]:
-        """The rules that the alternative at `start` needs, each with its count, and the number of its own symbols."""
-        needed: list[tuple[int, int]] = []
-        length = 0
-        position = start
-        while (kind := self.kind[position]) != END:
-            if kind == REF:
-                needed.append((self.arg[position], 1))
-            elif kind == REP:
-                rule, low, _ = self.reps[self.arg[position]]
-                if low:
-                    needed.append((rule, low))
-            else:
-                length += 1
-            position += 1
-        return needed, length
+    __slots__ = ("length", "n_missing", "needs", "rule", "start")
+
+    def __init__(self, rule: int, start: int) -> None:
+        self.rule = rule
+        self.start = start
+        self.needs: list[tuple[int, int]] = []
+        self.length = 0
+        self.n_missing = 0

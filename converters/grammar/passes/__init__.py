@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converters.grammar.expr import Grammar
-from converters.grammar.passes.corners import check_left_corners
+from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.inline import inline_small_rules
 from converters.grammar.passes.left_recursion import remove_left_recursion
@@ -15,31 +15,35 @@ from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.spell import drop_unspellable
 from converters.limits import Budget
 
-PASSES = (
+TIDY = (
     cut_deep_expressions,
     drop_unspellable,
     drop_endless,
     drop_unreachable,
     inline_small_rules,
     strip_nullable_items,
-    remove_left_recursion,
-    drop_endless,
-    drop_unreachable,
     factor_prefixes,
-    inline_small_rules,
 )
+TIDY_AGAIN = (drop_endless, drop_unreachable, factor_prefixes, inline_small_rules)
+"""After left recursion was rewritten."""
 
 
 def prepare(grammar: Grammar, budget: Budget) -> Grammar:
     """`grammar` in the form that can be walked: same language, every sentence's beginning leads to an end, no left recursion,
     nothing empty is repeated. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
-    for run in PASSES:
+    for run in TIDY:
         grammar = run(grammar)
         budget.check_deadline()
-    check_left_corners(grammar)
+    corners = LeftCorners.of(grammar)
+    if corners.recursive_parts:
+        for run in (remove_left_recursion, *TIDY_AGAIN):
+            grammar = run(grammar)
+            budget.check_deadline()
+        corners = LeftCorners.of(grammar)
+    corners.check()
     return grammar
 
 
 def printable(grammar: Grammar) -> Grammar:
-    """`grammar` with the characters, counts and names that llama.cpp's text can have."""
-    return legal_names(split_repetitions(drop_unspellable(grammar)))
+    """A prepared grammar with the counts and names that llama.cpp's text can have."""
+    return legal_names(split_repetitions(grammar))

@@ -1,6 +1,11 @@
-"""What llama.cpp does before the first token: it follows every way in which rules begin with rules, one by one."""
+"""Which rules begin with which: where left recursion is, and what llama.cpp does before the first token.
+
+llama.cpp follows every way in which rules begin with rules, one by one and by recursion.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from converters.errors import LimitExceeded
 from converters.grammar.expr import Grammar
@@ -10,21 +15,39 @@ MAX_WAYS = 200_000
 MAX_DEPTH = 5_000
 
 
-def check_left_corners(grammar: Grammar) -> None:
-    """Raise LimitExceeded when rules begin with rules in too many ways or too deep for llama.cpp's recursive check.
+@dataclass(frozen=True, slots=True)
+class LeftCorners:
+    """The left-corner graph of a grammar: for each rule the rules that it may begin with, once for each place."""
 
-    `a ::= b "x" | b "y"; b ::= c "x" | c "y"; …` doubles with every rule, there and in the stacks that it keeps.
-    """
-    nullable = nullable_rules(grammar)
-    graph = {name: left_refs(expr, nullable) for name, expr in grammar.rules.items()}
-    ways: dict[str, int] = {}
-    depth: dict[str, int] = {}
-    for (name,) in components(graph):
-        ways[name] = 1 + sum([ways[used] for used in graph[name]])
-        depth[name] = 1 + max([depth[used] for used in graph[name]], default=0)
-        if ways[name] > MAX_WAYS:
-            reason = f"rule {name!r} can begin in more than {MAX_WAYS} ways"
-            raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_WAYS)
-        if depth[name] > MAX_DEPTH:
-            reason = f"rules begin with one another in a chain of more than {MAX_DEPTH}"
-            raise LimitExceeded(reason, limit="grammar_nesting", value=MAX_DEPTH)
+    nullable: set[str]
+    graph: dict[str, list[str]]
+    parts: list[list[str]]
+
+    @staticmethod
+    def of(grammar: Grammar) -> LeftCorners:
+        """The graph, and its strongly connected parts, each after those it leads to."""
+        nullable = nullable_rules(grammar)
+        graph = {name: left_refs(expr, nullable) for name, expr in grammar.rules.items()}
+        return LeftCorners(nullable, graph, components(graph))
+
+    @property
+    def recursive_parts(self) -> list[list[str]]:
+        """The sets of rules that begin with one another."""
+        return [part for part in self.parts if len(part) > 1 or part[0] in self.graph[part[0]]]
+
+    def check(self) -> None:
+        """Raise LimitExceeded when rules (none left-recursive) begin with rules in too many ways or too deep for llama.cpp.
+
+        `a ::= p "x" | q "y"; p ::= b "1"; q ::= b "2"; b ::= …` doubles with every such rule, there and in the stacks kept.
+        """
+        ways: dict[str, int] = {}
+        depth: dict[str, int] = {}
+        for (name,) in self.parts:
+            ways[name] = 1 + sum([ways[used] for used in self.graph[name]])
+            depth[name] = 1 + max([depth[used] for used in self.graph[name]], default=0)
+            if ways[name] > MAX_WAYS:
+                reason = f"rule {name!r} can begin in more than {MAX_WAYS} ways"
+                raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_WAYS)
+            if depth[name] > MAX_DEPTH:
+                reason = f"rules begin with one another in a chain of more than {MAX_DEPTH}"
+                raise LimitExceeded(reason, limit="grammar_nesting", value=MAX_DEPTH)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from converters.errors import Unsatisfiable
-from converters.grammar.expr import NEVER, Alt, Expr, Grammar, Ref
+from converters.grammar.expr import NEVER, Expr, Grammar, Ref
 from converters.grammar.passes.fixpoint import ending_rules
-from converters.grammar.passes.walk import each_rule, nodes, refs, rewrite
+from converters.grammar.passes.walk import each_rule, refs, rewrite
 
 
 def drop_endless(grammar: Grammar) -> Grammar:
@@ -16,18 +16,14 @@ def drop_endless(grammar: Grammar) -> Grammar:
     ending = ending_rules(grammar)
     if grammar.root not in ending:
         raise Unsatisfiable("the grammar matches nothing at all: no sentence of it can ever end")
-    if len(ending) == len(grammar.rules) and not any(_has_never(expr) for expr in grammar.rules.values()):
+    if len(ending) == len(grammar.rules):
         return grammar
 
     def prune(leaf: Expr) -> Expr:
         return NEVER if isinstance(leaf, Ref) and leaf.name not in ending else leaf
 
     kept = Grammar({name: expr for name, expr in grammar.rules.items() if name in ending}, grammar.root)
-    return each_rule(kept, lambda expr: rewrite(expr, prune, settle=True))
-
-
-def _has_never(expr: Expr) -> bool:
-    return any(isinstance(node, Alt) and not node.options for node in nodes(expr))
+    return each_rule(kept, lambda expr: rewrite(expr, prune))
 
 
 def drop_unreachable(grammar: Grammar) -> Grammar:

@@ -8,33 +8,46 @@ from collections.abc import Callable, Iterable, Mapping
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq
 from converters.grammar.passes.walk import refs
 
+Holds = Callable[[Expr, set[str]], bool]
+SWEEPS = 3
+"""How often all rules are looked at before a work list pays."""
 
-def least_set(rules: Mapping[str, Expr], holds: Callable[[Expr, set[str]], bool]) -> set[str]:
+
+def least_set(rules: Mapping[str, Expr], holds: Holds) -> set[str]:
     """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`.
 
     `holds` must be monotone: a larger set never makes it false.
     """
     found: set[str] = set()
+    pending = list(rules)[::-1]  # rules tend to come after those that use them
+    for _ in range(SWEEPS):
+        left = [name for name in pending if not _found_now(name, rules, holds, found)]
+        if len(left) == len(pending):
+            return found
+        pending = left
+    _finish(rules, holds, found, pending)
+    return found
+
+
+def _found_now(name: str, rules: Mapping[str, Expr], holds: Holds, found: set[str]) -> bool:
+    is_member = holds(rules[name], found)
+    if is_member:
+        found.add(name)
+    return is_member
+
+
+def _finish(rules: Mapping[str, Expr], holds: Holds, found: set[str], pending: list[str]) -> None:
+    """By a work list: each rule is looked at again only when one that it refers to has been found."""
     used_by: dict[str, list[str]] = {name: [] for name in rules}
-    pending: list[str] = []
-    for name in reversed(list(rules)):
-        if holds(rules[name], found):
-            found.add(name)
-        else:
-            pending.append(name)
     for name in pending:
         for used in set(refs(rules[name])):
             used_by[used].append(name)
-    todo = deque(name for name in found if used_by[name])
-    todo.extend(pending)
+    todo = deque(pending)
     while todo:
         name = todo.popleft()
-        if name not in found and not holds(rules[name], found):
-            continue
-        found.add(name)
-        todo.extend(user for user in used_by[name] if user not in found)
-        used_by[name] = []
-    return found
+        if name not in found and holds(rules[name], found):
+            found.add(name)
+            todo.extend([user for user in used_by[name] if user not in found])
 
 
 def nullable_rules(grammar: Grammar) -> set[str]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from converters.errors import UnsupportedFeature
 from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
-from converters.grammar.passes.fixpoint import components, is_nullable, left_refs, nullable_rules
+from converters.grammar.passes.corners import LeftCorners
+from converters.grammar.passes.fixpoint import is_nullable, left_refs
 from converters.grammar.passes.nonempty import NonEmpty
 
 MAX_RULES = 60
@@ -27,15 +28,13 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
     Before → after: `root ::= root "a" | "b"` → `root ::= "b" "a"*`
     """
     for _ in range(MAX_ROUNDS):
-        nullable = nullable_rules(grammar)
-        graph = {name: left_refs(expr, nullable) for name, expr in grammar.rules.items()}
-        recursive = [part for part in components(graph) if len(part) > 1 or part[0] in graph[part[0]]]
+        corners = LeftCorners.of(grammar)
+        recursive = corners.recursive_parts
         if not recursive:
             return grammar
-        largest = max(recursive, key=len)
-        if len(largest) > MAX_RULES:
-            raise _unsupported(largest)
-        maker = NonEmpty(grammar, nullable)
+        if max(map(len, recursive)) > MAX_RULES:
+            raise _unsupported(max(recursive, key=len))
+        maker = NonEmpty(grammar, corners.nullable)
         rules = dict(grammar.rules)
         for part in recursive:
             _Untangling(part, grammar, maker, rules).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing_extensions import assert_never
 
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token, alt, rep, seq
+from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
 from converters.grammar.passes.walk import FreshNames, below, nodes
 
@@ -27,7 +28,7 @@ def strip_nullable_items(grammar: Grammar) -> Grammar:
         rules.update({name: _strip(expr, maker) for name, expr in made.items()})
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
-    return Grammar(rules, grammar.root)
+    return drop_unreachable(drop_endless(Grammar(rules, grammar.root)))
 
 
 def _strip(expr: Expr, maker: NonEmpty) -> Expr:
@@ -49,6 +50,8 @@ def _strip(expr: Expr, maker: NonEmpty) -> Expr:
 
 def _strip_repetition(node: Rep, maker: NonEmpty) -> Expr:
     if is_nullable(node.item, maker.nullable):
+        if node.max == 1:  # not repeated, and what makes the item nullable may be this very place
+            return node
         return collapse(rep(_strip(maker.of(node.item), maker), 0, node.max))
     return collapse(node)
 

@@ -1,9 +1,9 @@
-"""What no sampler can produce is taken out of a grammar: NUL and lone surrogates."""
+"""What no sampler can produce is taken out of a grammar: NUL, lone surrogates, and NEVER inside a larger expression."""
 
 from __future__ import annotations
 
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import NEVER, Chars, Expr, Grammar, Lit, chars
+from converters.grammar.expr import NEVER, Alt, Chars, Expr, Grammar, Lit, chars
 from converters.grammar.passes.walk import each_rule, nodes, rewrite
 
 NUL = CharSet.of("\0")
@@ -20,7 +20,7 @@ def drop_unspellable(grammar: Grammar) -> Grammar:
 def _spell(expr: Expr) -> Expr:
     if all(_is_spellable(node) for node in nodes(expr)):
         return expr
-    return rewrite(expr, lambda leaf: leaf if _is_spellable(leaf) else _without_unspellable(leaf))
+    return rewrite(expr, lambda leaf: leaf if _is_spellable(leaf) else _without_unspellable(leaf), settle=True)
 
 
 def _is_spellable(node: Expr) -> bool:
@@ -28,7 +28,7 @@ def _is_spellable(node: Expr) -> bool:
         return (node.text.isascii() and "\0" not in node.text) or not any(_is_unspellable(c) for c in node.text)
     if isinstance(node, Chars):
         return bool(node.chars) and node.chars.ranges[0][0] > 0
-    return True
+    return not isinstance(node, Alt) or bool(node.options)
 
 
 def _is_unspellable(char: str) -> bool:
