@@ -202,8 +202,17 @@ def task_imports(arguments: Sequence[str]) -> None:
 
 def task_check(arguments: Sequence[str]) -> None:
     """all that can be said without running it: lint, layout, types, imports"""
-    for task in (task_lint, task_layout, task_types, task_imports):
-        task(arguments)
+    failed = [task for task in (task_lint, task_layout, task_types, task_imports) if not _passes(task)]
+    if failed:
+        fail(f"failed: {', '.join(task.__doc__ or '' for task in failed)}")
+
+
+def _passes(task: Callable[[Sequence[str]], None]) -> bool:
+    try:
+        task(())
+    except SystemExit as end:
+        return end.code in (0, None)
+    return True
 
 
 def task_format(arguments: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from server.cli.options import (
     add_model_options,
     add_option,
     fetch_models,
+    listed,
     make_settings,
     number,
     open_models,
@@ -32,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ALIAS|PATH",
         help="models to load at start, the first is the default: aliases, .gguf files, sources",
     )
+    add_option(parser, "--model", "-m", is_list=True, metavar="ALIAS|PATH", help="the same as naming it without --model")
     group = parser.add_argument_group("server")
     add_option(group, "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on")
     add_option(group, "--port", type=whole(0, 65535), default=8080, metavar="N", help="port to listen on (0: any free one)")
@@ -64,9 +66,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from server.cli.running import bind, serve
 
     settings = make_settings(arguments)
-    catalogue, store = open_models(arguments, arguments.names)
+    names = (*arguments.names, *listed(arguments, "model"))
+    catalogue, store = open_models(arguments, names)
     catalogue.check_templates(TEMPLATES)
-    preload = catalogue.aliases[: max(1, len(set(arguments.names)))]
+    preload = catalogue.aliases[: max(1, len(set(names)))]
     with bind(settings.host, settings.port) as listener:
         fetch_models(catalogue, store, preload)
 

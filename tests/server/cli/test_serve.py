@@ -121,7 +121,7 @@ def test_a_start_that_fails_is_one_line(case: str, tmp_path: Path, tiny_model: P
     (tmp_path / "old.bin").write_bytes(b"tjgg\x03\x00\x00\x00")
     (tmp_path / "x-00001-of-00013.gguf").write_bytes(tiny_model.read_bytes())
     words, said = {
-        "missing": (["nope.gguf"], "FileNotFoundError"),
+        "missing": (["--model", "nope.gguf"], "FileNotFoundError"),
         "not-gguf": (["text.gguf"], "not a GGUF file"),
         "old": (["./old.bin"], "needs conversion"),
         "split": (["x-00001-of-00013.gguf"], "x-00002-of-00013.gguf"),
@@ -194,9 +194,8 @@ def test_urls_work_on_this_machine() -> None:
 @pytest.mark.parametrize("after_s", [0.3, 1.0])
 @pytest.mark.skipif(os.name == "nt", reason="a test can't press Ctrl-C there without hitting itself")
 def test_a_signal_while_loading_is_quiet(tiny_model: Path, after_s: float) -> None:
-    with subprocess.Popen(
-        command("serve", "--port", "0", str(tiny_model)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
+    words = command("serve", "--port", "0", str(tiny_model))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         time.sleep(after_s)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
