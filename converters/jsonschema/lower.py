@@ -124,7 +124,7 @@ class Lowering:
                     numbers |= {case.numbers: None} if "number" in types else {}
                     words |= {"true" if b else "false" for b in booleans} if "boolean" in types else set()
                     words |= {"null"} if "null" in types else set()
-        return alt(self._strings(strings), self._numbers(numbers), self._listed(listed, words))
+        return alt(self._strings(strings), self._numbers(numbers), self.listed(listed, words))
 
     def _strings(self, several: Mapping[StringFacts, None]) -> Expr:
         if StringFacts() in several:
@@ -166,7 +166,7 @@ class Lowering:
                 self._shared[facts] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
         return self._shared[facts]
 
-    def _listed(self, values: Mapping[str, object], words: Iterable[str]) -> Expr:
+    def listed(self, values: Mapping[str, object], words: Iterable[str] = ()) -> Expr:
         """Single values: one trie of all plain texts; arrays and objects, which have gaps, one by one."""
         texts: dict[str, None] = dict.fromkeys(sorted(words))
         composed: list[Expr] = []
