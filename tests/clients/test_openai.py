@@ -1,0 +1,158 @@
+"""The official `openai` package judges the wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import BaseModel, Field
+
+from tests.live_server import LiveServer
+
+pytestmark = pytest.mark.client
+
+MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=10)
+    age: int = Field(ge=0, le=130)
+    mood: Literal["happy", "sad"]
+
+
+@pytest.fixture
+def client(live_server: LiveServer) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{live_server.url}/v1", api_key="sesame", max_retries=0) as opened:
+        yield opened
+
+
+def test_models(client: OpenAI) -> None:
+    (model, *_) = client.models.list().data
+    assert model.created
+    assert client.models.retrieve(model.id).id == model.id
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nope")
+
+
+def test_a_chat(client: OpenAI) -> None:
+    completion = client.chat.completions.create(model="default", messages=MESSAGES, max_tokens=8, n=2, seed=1)
+    assert len(completion.choices) == 2
+    assert completion.usage
+    assert completion.usage.prompt_tokens > 0
+    assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+    assert completion.choices[0].finish_reason == "length"
+    assert completion.choices[0].message.content
+
+
+def test_a_chat_streamed(client: OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="default", messages=MESSAGES, max_tokens=8, n=2, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert chunks[-1].usage
+    assert chunks[-1].choices == []
+    assert len({chunk.id for chunk in chunks}) == 1
+    for index in (0, 1):
+        own = [choice for chunk in chunks for choice in chunk.choices if choice.index == index]
+        assert own[0].delta.role == "assistant"
+        assert own[-1].finish_reason == "length"
+        assert "".join(choice.delta.content or "" for choice in own)
+
+
+def test_the_stream_helper(client: OpenAI) -> None:
+    choices = {"guided_choice": ["hello there", "good evening"]}
+    with client.chat.completions.stream(model="default", messages=MESSAGES, extra_body=choices) as stream:
+        text = "".join(event.delta for event in stream if event.type == "content.delta")
+        assert stream.get_final_completion().choices[0].message.content == text
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_parse_into_a_pydantic_model(client: OpenAI, temperature: float) -> None:
+    completion = client.chat.completions.parse(
+        model="default", messages=MESSAGES, response_format=Person, temperature=temperature, n=4, max_tokens=100
+    )
+    for choice in completion.choices:
+        assert isinstance(choice.message.parsed, Person)
+        assert choice.finish_reason == "stop"
+
+
+def test_parse_streamed(client: OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="default", messages=MESSAGES, response_format=Person, temperature=1.5, max_tokens=100
+    ) as stream:
+        for _ in stream:
+            pass
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Person)
+
+
+def test_extra_body(client: OpenAI) -> None:
+    completion = client.chat.completions.create(
+        model="default", messages=MESSAGES, temperature=1.5, extra_body={"guided_choice": ["red", "blue"]}
+    )
+    assert completion.choices[0].message.content in ("red", "blue")
+
+
+def test_logprobs(client: OpenAI) -> None:
+    completion = client.chat.completions.create(
+        model="default", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=3, temperature=0
+    )
+    logprobs = completion.choices[0].logprobs
+    assert logprobs
+    assert logprobs.content
+    for entry in logprobs.content:
+        assert len(entry.top_logprobs) == 3
+        assert entry.logprob == max(top.logprob for top in entry.top_logprobs)
+    text = b"".join(bytes(entry.bytes or ()) for entry in logprobs.content)
+    assert text.decode() == completion.choices[0].message.content
+
+
+def test_completions(client: OpenAI) -> None:
+    completion = client.completions.create(
+        model="default", prompt=["One two", "A B"], max_tokens=4, echo=True, logprobs=2, temperature=0
+    )
+    assert [choice.index for choice in completion.choices] == [0, 1]
+    for choice, prompt in zip(completion.choices, ("One two", "A B"), strict=True):
+        assert choice.text.startswith(prompt)
+        assert choice.logprobs
+        assert choice.logprobs.tokens
+        assert "".join(choice.logprobs.tokens) == choice.text
+        assert choice.logprobs.token_logprobs
+        assert choice.logprobs.token_logprobs[0] is None
+    chunks = list(client.completions.create(model="default", prompt="One two", max_tokens=4, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks)
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_scoring_a_text(client: OpenAI) -> None:
+    completion = client.completions.create(model="default", prompt="The sky is blue", max_tokens=0, echo=True, logprobs=1)
+    logprobs = completion.choices[0].logprobs
+    assert logprobs
+    assert logprobs.token_logprobs
+    assert all(value is not None and value <= 0 for value in logprobs.token_logprobs[1:])
+    assert completion.choices[0].text == "The sky is blue"
+
+
+def test_errors_are_the_packages_own(client: OpenAI, live_server: LiveServer) -> None:
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(model="gpt-4", messages=MESSAGES)
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model="default", messages=MESSAGES, extra_body={"guided_regex": "("})
+    assert wrong.value.param == "guided_regex"
+    with pytest.raises(openai.BadRequestError) as wide:
+        client.chat.completions.create(model="default", messages=MESSAGES, temperature=-1)
+    assert wide.value.param == "temperature"
+    with (
+        OpenAI(base_url=f"{live_server.url}/v1", api_key="wrong", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        stranger.models.list()
+
+
+def test_a_truncated_parse_says_so(client: OpenAI) -> None:
+    with pytest.raises((openai.LengthFinishReasonError, openai.BadRequestError)):
+        client.chat.completions.parse(model="default", messages=MESSAGES, response_format=Person, max_tokens=3)

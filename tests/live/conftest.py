@@ -1,0 +1,17 @@
+"""One server for all live tests that don't kill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live_server import LiveServer
+
+
+@pytest.fixture(scope="session")
+def live_server(default_model: Path) -> Iterator[LiveServer]:
+    """The default model, 16 slots of 1024 tokens; a limit high enough for compiles of two seconds."""
+    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", "automaton_bytes=1000000000000") as server:
+        yield server

@@ -1,0 +1,182 @@
+"""The server under load, in trouble and at its end, with the default model."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.live_server import LiveServer, body, is_alive
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals and ps"),
+]
+
+EIGHT: list[tuple[dict[str, Any], str]] = [
+    ({"guided_choice": ["yes, certainly, and always", "no, never, and not once"]}, "yes, .*|no, .*"),
+    ({"guided_regex": "[a-z]{30,40}"}, "[a-z]{30,40}"),
+    ({"guided_regex": "([0-9]{4}-[0-9]{2}-[0-9]{2} ){4}"}, "([0-9]{4}-[0-9]{2}-[0-9]{2} ){4}"),
+    ({"grammar": 'root ::= ("ab" | "cd"){20}'}, "(ab|cd){20}"),
+    ({"guided_json": {"type": "array", "items": {"type": "integer"}, "minItems": 8, "maxItems": 8}}, r"\[(-?\d+(, ?)?){8}\]"),
+    ({"structured_outputs": {"regex": "[A-Z][a-z]{5,9}( [a-z]{3,7}){5}"}}, "[A-Z][a-z]{5,9}( [a-z]{3,7}){5}"),
+    ({"guided_grammar": 'start: WORD (" " WORD)~7\nWORD: /[a-z]{2,6}/'}, "[a-z]{2,6}( [a-z]{2,6}){7}"),
+    ({"json_schema": {"type": "string", "minLength": 30, "maxLength": 40, "pattern": "^[a-z ]*$"}}, '"[a-z ]{30,40}"'),
+]
+
+
+def _run(server: LiveServer, fields: dict[str, Any]) -> tuple[list[str], int]:
+    reply = httpx.post(
+        f"{server.url}/v1/chat/completions", json=body(n=2, temperature=1, seed=3, max_tokens=200, **fields), timeout=120
+    ).json()
+    return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
+
+
+def test_eight_clients_with_eight_constraints(live_server: LiveServer) -> None:
+    live_server.chat(max_tokens=4)
+    for fields, _ in EIGHT:  # compiled before, so that only decoding is compared
+        assert live_server.client.post("/v1/constraints/compile", json=fields).status_code == 200
+    started = time.monotonic()
+    alone = [_run(live_server, fields) for fields, _ in EIGHT]
+    alone_s = time.monotonic() - started
+    started = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda entry: _run(live_server, entry[0]), EIGHT))
+    together_s = time.monotonic() - started
+    for texts, (_, pattern) in zip((*(t for t, _ in alone), *(t for t, _ in together)), EIGHT * 2, strict=True):
+        assert len(texts) == 2
+        assert all(re.fullmatch(pattern, text) for text in texts), texts
+    rates = (sum(n for _, n in alone) / alone_s, sum(n for _, n in together) / together_s)
+    print(f"\none after another {rates[0]:.1f} tok/s, together {rates[1]:.1f} tok/s, ratio {rates[1] / rates[0]:.2f}")
+    assert rates[1] / rates[0] >= 1.3
+
+
+def test_a_two_second_compile_beside_a_stream(live_server: LiveServer) -> None:
+    times: list[float] = []
+    refused: list[tuple[float, float, int]] = []
+
+    def compile_hostile() -> None:
+        time.sleep(1)
+        started = time.monotonic()
+        reply = httpx.post(f"{live_server.url}/v1/chat/completions", json=body(guided_regex="(a|b)*a(a|b){40}"), timeout=30)
+        refused.append((started, time.monotonic(), reply.status_code))
+
+    thread = threading.Thread(target=compile_hostile)
+    thread.start()
+    for at, event in live_server.stream(prompt="Tell a long story.", max_tokens=350, ignore_eos=True):
+        if event != "[DONE]" and event["choices"][0]["delta"].get("content"):
+            times.append(at)
+    thread.join()
+    ((started, ended, status),) = refused
+    gaps = [(after - before, before) for before, after in itertools.pairwise(times)]
+    during = [gap for gap, at in gaps if started <= at <= ended]
+    print(f"\ncompile {ended - started:.2f} s ({status}); {len(during)} gaps during it, longest {max(during):.3f} s; ")
+    print(f"longest of all {max(gap for gap, _ in gaps):.3f} s")
+    assert status == 400
+    assert ended - started > 1.9
+    assert len(during) > 10
+    assert max(during) < 0.15
+
+
+def test_a_killed_model_process(default_model: Path) -> None:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "512") as server:
+        health: list[tuple[float, int]] = []
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.02):
+                started = time.monotonic()
+                status = httpx.get(f"{server.url}/health", timeout=5).status_code
+                health.append((time.monotonic() - started, status))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        events = []
+        first_pid = 0
+        for _, event in server.stream(prompt="Tell a long story.", max_tokens=300, ignore_eos=True):
+            events.append(event)
+            if len(events) == 10:
+                first_pid = server.kill_model()
+        assert events[-1]["error"]["code"] == "engine_died"
+        assert server.chat(max_tokens=3)["usage"]["completion_tokens"] == 3
+        stop.set()
+        watcher.join()
+        assert server.children("server.engine") != [first_pid]
+        assert {status for _, status in health} <= {200, 503}
+        print(f"\n{len(health)} health checks, slowest {max(seconds for seconds, _ in health):.3f} s")
+        assert max(seconds for seconds, _ in health) < 1
+
+
+def test_a_killed_server_leaves_no_children(default_model: Path) -> None:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "512") as server:
+        stream = server.stream(prompt="Tell a long story.", max_tokens=300, ignore_eos=True)
+        for _ in range(5):
+            next(stream)
+        children = server.children()
+        assert len(children) >= 2
+        server.process.kill()
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline and any(map(is_alive, children)):
+            time.sleep(0.05)
+        assert not [pid for pid in children if is_alive(pid)]
+        stream.close()
+
+
+def test_sigterm_ends_a_stream_with_an_event(default_model: Path) -> None:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "2048", "--drain-timeout", "0.5") as server:
+        events = []
+        for _, event in server.stream(prompt="Tell a long story.", max_tokens=1500, ignore_eos=True):
+            events.append(event)
+            if len(events) == 10:
+                os.kill(server.process.pid, signal.SIGTERM)
+        assert events[-1]["error"]["code"] == "shutting_down"
+        assert server.process.wait(10) == 0
+
+
+def test_a_client_that_goes_away_frees_its_slot(live_server: LiveServer) -> None:
+    for _ in range(20):
+        stream = live_server.stream(prompt="Tell a long story.", max_tokens=900, ignore_eos=True)
+        next(stream)
+        stream.close()
+    started = time.monotonic()
+    assert live_server.chat(max_tokens=5)["usage"]["completion_tokens"] == 5
+    assert time.monotonic() - started < 5
+
+
+MALFORMED: list[tuple[dict[str, Any], str]] = [
+    ({"grammar": "root ::= (" + "(" * 20_000 + '"a"' + ")" * 20_001}, "grammar"),
+    ({"grammar": 'root ::= "a"\nx ::= y\ny ::= "" | "q"\nz ::= y z "a" | z'}, "grammar"),
+    ({"grammar": "root ::= <|nothing|>"}, "grammar"),
+    ({"grammar": "root ::= <[99999999]>"}, "grammar"),
+    ({"logit_bias": {"999999": 1}}, "logit_bias"),
+    ({"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
+    ({"max_tokens": 2_000_000_000}, "max_tokens"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), MALFORMED, ids=[str(fields)[:30] for fields, _ in MALFORMED])
+def test_requests_that_only_the_model_can_refuse(live_server: LiveServer, fields: dict[str, Any], param: str) -> None:
+    reply = live_server.client.post("/v1/chat/completions", json={**body(max_tokens=4), **fields})
+    assert reply.status_code == 400, reply.text
+    assert param in (reply.json()["error"]["param"] or reply.json()["error"]["message"])
+    assert live_server.chat(max_tokens=2)["choices"]
+
+
+def test_bodies_that_are_too_large_or_too_deep(live_server: LiveServer) -> None:
+    large = live_server.client.post("/v1/chat/completions", content=b'{"x":"' + b"a" * 20_000_000 + b'"}')
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
+    deep = live_server.client.post("/v1/chat/completions", content=b"[" * 100_000)
+    assert (deep.status_code, deep.json()["error"]["code"]) == (400, "json_too_deep")
+    foreign = live_server.client.post("/v1/chat/completions", json=body(), headers={"Origin": "https://evil.example"})
+    assert foreign.status_code == 403
+    assert live_server.chat(max_tokens=2)["choices"]
