@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 
 from converters.automata import DUMPS, Dfa, difference, of_strings, to_expr
 from converters.automata.dfa import ANY_TEXT
 from converters.automata.spelling import spelled
 from converters.errors import UnsupportedFeature
-from converters.grammar.charset import ANY, CharSet
-from converters.grammar.expr import EMPTY, NEVER, Alt, Expr, Lit, Ref, RuleBook, alt, chars, lit, opt, rep, seq
+from converters.grammar.charset import ANY, CharSet, Range
+from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, opt, rep, seq
 from converters.jsonschema.layout import Layout
 from converters.jsonschema.value import key_texts
 from converters.limits import Budget
@@ -40,7 +41,7 @@ class KeyTexts:
 
     book: RuleBook
     budget: Budget
-    _char: tuple[CharSet, Expr] | None = None
+    _escape: Ref | None = None
     _rest: Ref | None = None
     _others: dict[frozenset[str], Expr] = field(default_factory=dict)
 
@@ -60,19 +61,16 @@ class KeyTexts:
             return self.book.add("other-key", seq(lit('"'), self._not_in([f'{key}"' for key in sorted(keys)], 0)))
         return self.of_language(difference(ANY_TEXT, of_strings(keys, self.budget), self.budget))
 
-    def _chars(self) -> tuple[CharSet, Expr]:
-        """The characters that stand for themselves in a key, and an escape."""
-        if self._char is None:
-            char = spelled([(ANY, EMPTY)], DUMPS)
-            assert isinstance(char, Alt)
-            self._char = DUMPS.raw, self.book.add("key-escape", alt(*char.options[1:]))
-        return self._char
+    def _escaped(self) -> Expr:
+        """A character of a key that doesn't stand for itself."""
+        if self._escape is None:
+            self._escape = self.book.add("key-escape", key_escape())
+        return self._escape
 
     def _to_the_end(self) -> Ref:
         """What may follow once no declared key is possible any more."""
         if self._rest is None:
-            raw, escape = self._chars()
-            self._rest = self.book.add("key-rest", seq(rep(alt(chars(raw), escape)), lit('"')))
+            self._rest = self.book.add("key-rest", seq(rep(alt(Chars(DUMPS.raw), self._escaped())), lit('"')))
         return self._rest
 
     def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
@@ -83,15 +81,39 @@ class KeyTexts:
         groups: dict[str, list[str]] = {}
         for suffix in suffixes:
             groups.setdefault(suffix[0], []).append(suffix[1:])
-        end = NEVER if '"' in groups else lit('"')
+        options: list[Expr] = [] if '"' in groups else [lit('"')]
         groups.pop('"', None)
-        raw, escape = self._chars()
-        options = [end, seq(alt(chars(raw - CharSet.of("".join(groups))), escape), self._to_the_end())]
+        other = Alt((Chars(_raw_without("".join(groups))), self._escaped()))
+        options.append(Seq((other, self._to_the_end())))
         for char, rests in groups.items():
             deeper = depth + 1 < _MAX_NESTING
             inner = self._not_in(rests, depth + 1 if deeper else 0)
             options.append(seq(Lit(char), inner if deeper else self.book.add("other-key", inner)))
-        return alt(*options)
+        return Alt(tuple(options))
+
+
+@cache
+def key_escape() -> Expr:
+    """An escape of a key's character, as `json.dumps` writes it."""
+    char = spelled([(ANY, EMPTY)], DUMPS)
+    assert isinstance(char, Alt)
+    return alt(*char.options[1:])
+
+
+@lru_cache(4096)
+def _raw_without(chars: str) -> CharSet:
+    """The characters that stand for themselves in a key, without some ASCII ones."""
+    points = sorted(map(ord, chars))
+    ranges: list[Range] = []
+    for low, high in DUMPS.raw.ranges:
+        for point in points:
+            if low <= point <= high:
+                if low < point:
+                    ranges.append((low, point - 1))
+                low = point + 1
+        if low <= high:
+            ranges.append((low, high))
+    return CharSet(tuple(ranges))
 
 
 def trie(texts: Sequence[tuple[str, Expr]]) -> Expr:
@@ -106,7 +128,7 @@ def trie(texts: Sequence[tuple[str, Expr]]) -> Expr:
             continue
         n = _n_common([text for text, _ in group])
         options.append(seq(lit(group[0][0][:n]), trie([(text[n:], then) for text, then in group])))
-    return alt(*options)
+    return Alt(tuple(options)) if len(options) > 1 else options[0]
 
 
 def _n_common(texts: Sequence[str]) -> int:
@@ -125,6 +147,7 @@ class MemberWalk:
     tail: Expr
     layout: Layout
     book: RuleBook
+    budget: Budget
     hint: str
     min: int = 0
     max: int | None = None
@@ -132,7 +155,8 @@ class MemberWalk:
     witness: Expr | None = None  # a tail member that must be there
     witness_is_last: bool = False
     _rests: dict[tuple[int, int], Expr] = field(default_factory=dict)
-    _afters: dict[tuple[int, int], Expr] = field(default_factory=dict)
+    _afters: dict[tuple[int, int], Ref] = field(default_factory=dict)
+    _todo: list[tuple[int, int]] = field(default_factory=list)
     _nodes: dict[tuple[int, int], Expr] = field(default_factory=dict)
     _tails: dict[tuple[int, int | None], Expr] = field(default_factory=dict)
     _required: list[int] = field(default_factory=list)
@@ -149,7 +173,13 @@ class MemberWalk:
             self.max = None
         if self._counts and n * n * max(self.min, self.max or 0, 1) > _MAX_COUNTED:
             raise UnsupportedFeature(f"counting {n} properties", path=self.path)
-        return self._some_or_none(0, 0, self._choice(0, 0))
+        content = self._some_or_none(0, 0, self._choice(0, 0))
+        while self._todo:
+            self.budget.tick()
+            k, count = self._todo.pop()
+            rest = self._rest(k + 1, count + 1)
+            self.book.define(self._afters[k, count], seq(self.layout.colon, self.entries[k].value, rest))
+        return content
 
     @property
     def _counts(self) -> bool:
@@ -203,10 +233,8 @@ class MemberWalk:
         """What follows the key text of entry k."""
         key = (k, self._cap(count))
         if key not in self._afters:
-            ref = self.book.reserve(f"{self.hint}-{self.entries[k].key[:24]}")
-            self._afters[key] = ref
-            rest = self._rest(k + 1, count + 1)
-            self.book.define(ref, seq(self.layout.colon, self.entries[k].value, rest))
+            self._afters[key] = self.book.reserve(f"{self.hint}-{self.entries[k].key[:24]}")
+            self._todo.append(key)
         return self._afters[key]
 
     def _rest(self, i: int, count: int) -> Expr:

@@ -45,7 +45,7 @@ def _pinned(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering, hin
             entries.append(Entry(key, value, required))
     classes = _open_classes(facts, lowering)
     tail = alt(*(_tail_member(c, keys, lowering) for c in classes))
-    walk = MemberWalk(entries, tail, layout, lowering.book, hint, facts.min, facts.max, facts.path)
+    walk = MemberWalk(entries, tail, layout, lowering.book, algebra.space.budget, hint, facts.min, facts.max, facts.path)
     if facts.some:
         if len(facts.some) > 1:
             raise UnsupportedFeature("several undeclared keys that must be there", path=facts.path)

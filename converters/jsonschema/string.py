@@ -6,7 +6,7 @@ Lengths alone stay counts; everything else is one automaton, so no pattern can e
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 
 from converters.automata import (
     ANY_TEXT,
@@ -17,12 +17,12 @@ from converters.automata import (
     difference,
     intersection,
     of_strings,
-    spelled_char,
     to_expr,
 )
-from converters.errors import ConversionError, LimitExceeded, UnsupportedFeature
+from converters.automata.spelling import spelled
+from converters.errors import ConversionError, LimitExceeded
 from converters.grammar.charset import ANY
-from converters.grammar.expr import Expr, Ref, RuleBook, lit, rep, seq
+from converters.grammar.expr import EMPTY, Expr, Ref, RuleBook, lit, rep, seq
 from converters.jsonschema.formats import format_dfa
 from converters.jsonschema.schema import Format, Pattern
 from converters.jsonschema.shape import StringFacts
@@ -104,8 +104,9 @@ class Strings:
 
 def any_char(book: RuleBook) -> Ref:
     """The rule of any one character of a JSON string, in every spelling."""
-    expr = spelled_char(ANY, book, "char", JSON)
-    return expr if isinstance(expr, Ref) else book.add("char", expr)
+    return book.add("char", _any_char())
 
 
-_ = UnsupportedFeature
+@cache
+def _any_char() -> Expr:
+    return spelled([(ANY, EMPTY)], JSON)
