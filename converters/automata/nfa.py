@@ -16,7 +16,8 @@ from converters.errors import LimitExceeded
 from converters.grammar.charset import ANY, CharSet
 from converters.limits import Budget
 
-_MAX_SUBSET_ELEMENTS = 1_500_000  # keeps the subsets of one construction under about 100 MB
+_MAX_SUBSET_ELEMENTS = 400_000  # keeps the subsets of one construction under about 30 MB, and a second
+_MAX_WORK = 3_000_000  # arcs looked at, about a second
 
 Arc = tuple[int, int]
 
@@ -81,6 +82,15 @@ class Nfa:
             self.arcs[base + state] = [(ids[c], base + t) for c, t in row.items()]
         return base
 
+    def too_large(self) -> LimitExceeded:
+        """The error for a construction whose working memory passes what its final size would need."""
+        limit = self.budget.limits.automaton_bytes
+        return LimitExceeded(
+            f"the automaton of {self.what} needs more than {limit} bytes ({limit // 1024} KiB) of working memory",
+            limit="automaton_bytes",
+            value=limit,
+        )
+
     def determinize(self, start: int) -> Dfa:
         """The minimal DFA of what is accepted from `start`."""
         return minimise(trim(_Subsets(self).run(start)))
@@ -91,10 +101,10 @@ class _Subsets:
 
     def __init__(self, nfa: Nfa) -> None:
         self.nfa = nfa
-        self.alphabet, members = partition(nfa.sets)
-        self.arcs: list[list[tuple[tuple[int, ...], int]]] = [[(members[i], t) for i, t in arcs] for arcs in nfa.arcs]
+        self.alphabet, self.members = partition(nfa.sets)
+        self.arcs = nfa.arcs
         self.closures: dict[int, frozenset[int]] = {}
-        self.n_elements = 0
+        self.n_elements = self.work = 0
         self.everything = nfa.everything
         self.all_texts = frozenset() if nfa.everything is None else self.closure(nfa.any_text(0))
 
@@ -123,24 +133,47 @@ class _Subsets:
         return Dfa(self.alphabet, tuple(rows), finals)
 
     def step(self, subset: frozenset[int]) -> dict[int, frozenset[int]]:
-        """Where each class leads from `subset`."""
-        row: dict[int, frozenset[int]] = {}
-        tick = self.nfa.budget.tick
+        """Where each class leads from `subset`: joined per set first, since many states read the same set."""
+        by_set: dict[int, frozenset[int] | set[int]] = {}
+        n = 0
         for state in subset:
-            for classes, target in self.arcs[state]:
+            for set_id, target in self.arcs[state]:
                 reached = self.closures.get(target) or self.closure(target)
-                for c in classes:
-                    known = row.get(c)
-                    if known is None:
-                        row[c] = reached
-                    elif known is not reached:
-                        row[c] = known | reached
-                tick()
+                known = by_set.get(set_id)
+                if known is None:
+                    by_set[set_id] = reached
+                elif isinstance(known, set):
+                    known |= reached
+                elif known is not reached:
+                    by_set[set_id] = known | reached if n < 4 else set(known) | reached
+                n += 1
+        self.charge(n)
+        return self.by_class(by_set)
+
+    def by_class(self, by_set: dict[int, frozenset[int] | set[int]]) -> dict[int, frozenset[int]]:
+        """Where each class leads, from where each set leads."""
+        row: dict[int, frozenset[int]] = {}
+        for set_id, found in by_set.items():
+            reached = frozenset(found)
+            for c in self.members[set_id]:
+                known = row.get(c)
+                row[c] = reached if known is None else known | reached
+            if len(reached) > 32:
+                self.charge(len(reached) * len(self.members[set_id]) // 16)
         if self.everything is not None:
             for c, reached in row.items():
                 if self.everything in reached:
                     row[c] = self.all_texts
         return row
+
+    def charge(self, n: int) -> None:
+        """Count `n` steps of work. Raises LimitExceeded past the bound, or past the deadline."""
+        self.work += n
+        self.nfa.budget.tick()
+        if n > 256:
+            self.nfa.budget.check_deadline()
+        if self.work > _MAX_WORK:
+            raise self.nfa.too_large()
 
     def closure(self, state: int) -> frozenset[int]:
         """The states with arcs, or accepting, that empty moves reach from `state`."""
@@ -156,19 +189,14 @@ class _Subsets:
         closure = frozenset(s for s in seen if self.arcs[s] or s in self.nfa.accepting)
         self.closures[state] = closure
         self.count(len(seen))
-        self.nfa.budget.check_deadline() if len(seen) > 64 else self.nfa.budget.tick()
+        self.charge(len(seen))
         return closure
 
     def count(self, n_elements: int) -> None:
         """Keep the memory of the subsets themselves bounded."""
         self.n_elements += n_elements
         if self.n_elements > _MAX_SUBSET_ELEMENTS:
-            limit = self.nfa.budget.limits.automaton_bytes
-            raise LimitExceeded(
-                f"the automaton of {self.nfa.what} needs more than {limit} bytes of working memory",
-                limit="automaton_bytes",
-                value=limit,
-            )
+            raise self.nfa.too_large()
 
 
 def concatenated(dfas: Sequence[Dfa], budget: Budget, what: str = "a regular language") -> Dfa:

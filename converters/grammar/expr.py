@@ -134,14 +134,16 @@ class RuleBook:
     def __init__(self) -> None:
         self._rules: dict[str, Expr] = {}
         self._taken: set[str] = {"root"}
+        self._numbers: dict[str, int] = {}  # the last number given to each base, so that naming is not quadratic
 
     def reserve(self, hint: str) -> Ref:
         """A fresh rule name like `hint` (made legal for llama.cpp), to be defined later: recursion needs it."""
         base = "".join(c if c.isascii() and c.isalnum() else "-" for c in hint).strip("-") or "rule"
-        name, n = base, 1
+        name, n = base, self._numbers.get(base, 1)
         while name in self._taken:
             n += 1
             name = f"{base}-{n}"
+        self._numbers[base] = n
         self._taken.add(name)
         return Ref(name)
 

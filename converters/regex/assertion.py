@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from converters.automata import Dfa, Nfa, minimise, trim
 from converters.automata.alphabet import partition
-from converters.errors import LimitExceeded
 from converters.regex.formula import FALSE, TRUE, Formula, conjunction, disjunction, negation, state_formula
 from converters.regex.tree import Anchor
 from converters.regex.unicode import LINE_END, WORD
 
 _MAX_TERMS = 400_000  # keeps the formulas of one construction under about 100 MB
+_MAX_WORK = 500_000  # steps over terms and moves, under a second
 
 _EDGE, _LINE_END, _WORD, _OTHER = range(4)
 """Kinds of place: the text's edge (or nothing that counts), a line end, a word character, another one."""
@@ -75,9 +75,7 @@ def determinize(guarded: GuardedNfa, start: int) -> Dfa:
         n_edges += len(set(row.values()))
         budget.check_automaton(len(order), n_edges, what)
         if n_terms > _MAX_TERMS:
-            limit = budget.limits.automaton_bytes
-            reason = f"the automaton of {what} needs more than {limit} bytes of working memory"
-            raise LimitExceeded(reason, limit="automaton_bytes", value=limit)
+            raise guarded.nfa.too_large()
     return minimise(trim(Dfa(construction.alphabet, tuple(rows), frozenset(finals))))
 
 
@@ -97,6 +95,14 @@ class _Construction:
         self.all_texts = frozenset() if everything is None else frozenset({2 * guarded.nfa.any_text(0)})
         anchors = {guard.anchor for guard, _ in guarded.guards.values()}
         self.seen_kinds = _seen_kinds(anchors)
+        self.work = 0
+
+    def charge(self, n: int) -> None:
+        """Count `n` steps of work. Raises LimitExceeded past the bound, or past the deadline."""
+        self.work += n
+        self.guarded.nfa.budget.tick()
+        if self.work > _MAX_WORK:
+            raise self.guarded.nfa.too_large()
 
     def accepts(self, state: State) -> bool:
         """May the text end here?"""
@@ -146,6 +152,7 @@ class _Construction:
                 if target not in atoms:
                     atoms.add(target)
                     todo.append(target)
+        self.charge(len(atoms))
         return list({classes for s in atoms for classes, _ in self.arcs[s]})
 
 
@@ -169,7 +176,7 @@ class _Place:
         self.next_class = next_class
         self.reached: dict[int, dict[int, Formula]] = {}
         self.values: dict[int, Formula] = {}
-        self.tick = self.guarded.nfa.budget.tick
+        self.charge = construction.charge
         self.behind: list[Formula] = []
         for tracker in self.trackers:  # inner look-behinds have smaller numbers
             self.behind.append(self.look_behind(tracker))
@@ -181,10 +188,10 @@ class _Place:
             value = TRUE
             for literal in term:
                 atom = self.value(literal >> 1)
-                value = conjunction(value, negation(atom, self.tick) if literal & 1 else atom, self.tick)
+                value = conjunction(value, negation(atom, self.charge) if literal & 1 else atom, self.charge)
                 if value == FALSE:
                     break
-            result = disjunction(result, value)
+            result = disjunction(result, value, self.charge)
         return result
 
     def value(self, state: int) -> Formula:
@@ -193,7 +200,7 @@ class _Place:
         if found is None:
             found = FALSE
             for s, condition in self.reach(state).items():
-                found = disjunction(found, conjunction(condition, self.read(s), self.tick))
+                found = disjunction(found, conjunction(condition, self.read(s), self.charge), self.charge)
             self.values[state] = found
         return found
 
@@ -206,7 +213,7 @@ class _Place:
         result = FALSE
         for classes, target in self.arcs[state]:
             if self.next_class in classes:
-                result = disjunction(result, state_formula(target))
+                result = disjunction(result, state_formula(target), self.charge)
         return result
 
     def reach(self, state: int) -> dict[int, Formula]:
@@ -218,15 +225,15 @@ class _Place:
         todo = [state]
         while todo:
             s = todo.pop()
-            self.tick()
+            self.charge(1)
             condition = found[s]
             steps = [(target, condition) for target in self.guarded.nfa.moves[s]]
             if s in self.guarded.guards:
                 guard, target = self.guarded.guards[s]
-                steps.append((target, conjunction(condition, self.holds(guard), self.tick)))
+                steps.append((target, conjunction(condition, self.holds(guard), self.charge)))
             for target, arriving in steps:
                 known = found.get(target, FALSE)
-                joined = disjunction(known, arriving)
+                joined = disjunction(known, arriving, self.charge)
                 if joined != known:
                     found[target] = joined
                     todo.append(target)
@@ -238,7 +245,7 @@ class _Place:
         if guard.anchor is not None:
             return TRUE if self.is_at(guard.anchor) else FALSE
         value = self.value(guard.ahead) if guard.ahead >= 0 else self.behind[guard.tracker]
-        return negation(value, self.tick) if guard.negated else value
+        return negation(value, self.charge) if guard.negated else value
 
     def is_at(self, anchor: Anchor) -> bool:
         """Is this place what `anchor` asks for?"""
@@ -263,7 +270,7 @@ class _Place:
         for y, condition in tracker:
             ends = self.reach(y).get(self.guarded.success, FALSE)
             if ends != FALSE:
-                result = disjunction(result, conjunction(self.after(condition), ends, self.tick))
+                result = disjunction(result, conjunction(self.after(condition), ends, self.charge), self.charge)
         return result
 
     def trackers_after(self) -> tuple[Tracker, ...]:
@@ -271,14 +278,15 @@ class _Place:
         out: list[Tracker] = []
         for start, tracker in zip(self.guarded.trackers, self.trackers, strict=True):
             found: dict[int, Formula] = {start: TRUE}
+            self.charge(len(tracker))
             for y, condition in tracker:
                 stepped = self.after(condition)
                 for s, passed in self.reach(y).items():
-                    arriving = conjunction(stepped, passed, self.tick)
+                    arriving = conjunction(stepped, passed, self.charge)
                     if arriving == FALSE:
                         continue
                     for classes, target in self.arcs[s]:
                         if self.next_class in classes:
-                            found[target] = disjunction(found.get(target, FALSE), arriving)
+                            found[target] = disjunction(found.get(target, FALSE), arriving, self.charge)
             out.append(frozenset(found.items()))
         return tuple(out)

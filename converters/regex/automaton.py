@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from typing_extensions import assert_never
 
-from converters.automata import Dfa, Nfa
+from converters.automata import Dfa, Nfa, difference, intersection
 from converters.grammar.charset import ANY
 from converters.limits import Budget
 from converters.regex.assertion import Guard, GuardedNfa, determinize
-from converters.regex.tree import At, Cat, Class, Look, Node, Or, Repeat
+from converters.regex.edges import beside_any_text
+from converters.regex.tree import At, Cat, Class, Look, Node, Or, Repeat, cat
 
 
 def tree_dfa(node: Node, budget: Budget, what: str) -> Dfa:
-    """The minimal automaton of the texts that `node` matches from end to end. `what` names the source in errors."""
+    """The minimal automaton of the texts that `node` matches from end to end. `what` names the source in errors.
+
+    Look-aheads at the start and look-behinds at the end are about the whole text: set algebra does them.
+    """
+    items: list[Node] = list(node.items) if isinstance(node, Cat) else [node]
+    conditions: dict[Look, None] = {}
+    while items and isinstance(first := items[0], Look) and not first.behind:
+        conditions[first] = None
+        del items[0]
+    while items and isinstance(last := items[-1], Look) and last.behind:
+        conditions[last] = None
+        del items[-1]
+    dfa = _plain_dfa(cat(items), budget, what)
+    for look in conditions:
+        texts = tree_dfa(beside_any_text(look.item, "left" if look.behind else "right"), budget, what)
+        dfa = (difference if look.negated else intersection)(dfa, texts, budget, what)
+    return dfa
+
+
+def _plain_dfa(node: Node, budget: Budget, what: str) -> Dfa:
     builder = _Builder(budget, what)
     start = builder.build(node, builder.accept)
     if not builder.guarded.guards:

@@ -24,6 +24,11 @@ def whole_text(node: Node, mode: Mode) -> Node:
     return _open(_open(node, "left", mode == "search"), "right", mode == "search")
 
 
+def beside_any_text(node: Node, side: Side) -> Node:
+    """A tree for `node` with any text on one side."""
+    return _open(node, side, True)
+
+
 def has_assertions(node: Node) -> bool:
     """Are there anchors or look-arounds in the tree?"""
     match node:
@@ -46,12 +51,20 @@ def _open(node: Node, side: Side, search: bool) -> Node:
             return either([_open(option, side, search) for option in options])
         case Cat(items) if items:
             outer, others = (items[0], list(items[1:])) if side == "left" else (items[-1], list(items[:-1]))
-            if isinstance(outer, At) and outer.anchor is _EDGE_ANCHOR[side]:
-                return _open(cat(others), side, False)
+            if outer == At(_EDGE_ANCHOR[side]):
+                return _open(_without_anchor(node, side), side, False)
             if isinstance(outer, Or) and has_assertions(outer):
                 opened = _open(outer, side, search)
                 return cat([opened, *others] if side == "left" else [*others, opened])
     return _after_any_text(node, side) if search else node
+
+
+def _without_anchor(node: Cat, side: Side) -> Node:
+    """`node` without the anchors at its edge, however often they stand there."""
+    items = list(node.items if side == "left" else reversed(node.items))
+    anchor = At(_EDGE_ANCHOR[side])
+    first = next((i for i, item in enumerate(items) if item != anchor), len(items))
+    return cat(items[first:] if side == "left" else items[first:][::-1])
 
 
 def _after_any_text(node: Node, side: Side) -> Node:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from converters.automata import Dfa, Spelling, to_expr
 from converters.errors import Unsatisfiable
-from converters.grammar.expr import Expr, Grammar, RuleBook
+from converters.grammar.expr import NEVER, Expr, Grammar, RuleBook
 from converters.limits import Budget
 from converters.regex.automaton import tree_dfa
-from converters.regex.edges import Mode, whole_text
+from converters.regex.edges import Mode, has_assertions, whole_text
 from converters.regex.parser import parse
+from converters.regex.structure import MIN_COUNTED, Ambiguous, Structure, unrolled_size
+from converters.regex.tree import Node
 
 _SHOWN = 60
 
@@ -34,10 +36,23 @@ def lower_regex(
 
     Raises Unsatisfiable for no texts.
     """
-    dfa = regex_dfa(pattern, mode, budget)
-    if dfa.is_empty():
+    tree = whole_text(parse(pattern), mode)
+    expr = _counted(tree, Structure(book, budget, _name(pattern), hint, spelling))
+    if expr is None:
+        expr = to_expr(tree_dfa(tree, budget, _name(pattern)), book, hint, spelling)
+    if expr == NEVER:
         raise Unsatisfiable(f"{_name(pattern)} matches no text")
-    return to_expr(dfa, book, hint, spelling)
+    return expr
+
+
+def _counted(tree: Node, structure: Structure) -> Expr | None:
+    """The expression with its large counts kept; None where there are none, or an automaton must tell its parts apart."""
+    if unrolled_size(tree) < MIN_COUNTED or has_assertions(tree):
+        return None
+    try:
+        return structure.lower(tree)
+    except Ambiguous:
+        return None
 
 
 def regex_grammar(pattern: str, budget: Budget) -> Grammar:
