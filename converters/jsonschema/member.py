@@ -43,6 +43,7 @@ class KeyTexts:
     budget: Budget
     _escape: Ref | None = None
     _rest: Ref | None = None
+    _others_than: dict[str, Ref] = field(default_factory=dict)
     _others: dict[frozenset[str], Expr] = field(default_factory=dict)
 
     def of_language(self, dfa: Dfa) -> Expr:
@@ -73,6 +74,13 @@ class KeyTexts:
             self._rest = self.book.add("key-rest", seq(rep(alt(Chars(DUMPS.raw), self._escaped())), lit('"')))
         return self._rest
 
+    def _other_than(self, chars: str) -> Expr:
+        """The rests of keys that go on with another character than `chars`."""
+        if chars not in self._others_than:
+            other = Alt((Chars(_raw_without(chars)), self._escaped()))
+            self._others_than[chars] = self.book.add("key-other", Seq((other, self._to_the_end())))
+        return self._others_than[chars]
+
     def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
         """The rests of keys that aren't among `suffixes` (sorted, each with its closing quote)."""
         if not suffixes:
@@ -83,8 +91,7 @@ class KeyTexts:
             groups.setdefault(suffix[0], []).append(suffix[1:])
         options: list[Expr] = [] if '"' in groups else [lit('"')]
         groups.pop('"', None)
-        other = Alt((Chars(_raw_without("".join(groups))), self._escaped()))
-        options.append(Seq((other, self._to_the_end())))
+        options.append(self._other_than("".join(groups)))
         for char, rests in groups.items():
             deeper = depth + 1 < _MAX_NESTING
             inner = self._not_in(rests, depth + 1 if deeper else 0)
@@ -154,7 +161,6 @@ class MemberWalk:
     path: str = ""
     witness: Expr | None = None  # a tail member that must be there
     witness_is_last: bool = False
-    _rests: dict[tuple[int, int], Expr] = field(default_factory=dict)
     _afters: dict[tuple[int, int], Ref] = field(default_factory=dict)
     _todo: list[tuple[int, int]] = field(default_factory=list)
     _nodes: dict[tuple[int, int], Expr] = field(default_factory=dict)
@@ -239,14 +245,7 @@ class MemberWalk:
 
     def _rest(self, i: int, count: int) -> Expr:
         """What may follow a member before position i."""
-        key = (i, self._cap(count))
-        if key not in self._rests:
-            some = self._choice(i, count)
-            self._rests[key] = EMPTY
-            if some != NEVER or self._some_or_none(i, count, NEVER) == NEVER:
-                found = self._some_or_none(i, count, seq(self.layout.comma, some))
-                self._rests[key] = found if found == NEVER else self.book.add(f"{self.hint}-rest", found)
-        return self._rests[key]
+        return self._some_or_none(i, count, seq(self.layout.comma, self._choice(i, count)))
 
     def _tail(self, count: int) -> Expr:
         """One or more members with undeclared keys."""
