@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converters.automata.alphabet import Alphabet, partition
+from converters.automata.alphabet import Alphabet, partition, union
 from converters.grammar.charset import ANY, CharSet
 
 
@@ -58,27 +58,28 @@ class Dfa:
             return NOTHING
         return _rooted(self, state)
 
-    def edges(self, state: int) -> list[tuple[CharSet, int]]:
-        """The transitions of `state`, classes merged per target."""
+    def edges(self, state: int, unions: dict[tuple[int, ...], CharSet] | None = None) -> list[tuple[CharSet, int]]:
+        """The transitions of `state`, classes merged per target. `unions` remembers what was merged, over many calls."""
         by_target: dict[int, list[int]] = {}
         for c, target in self.rows[state].items():
             by_target.setdefault(target, []).append(c)
-        return [
-            (
-                self.alphabet[cs[0]] if len(cs) == 1 else CharSet.from_ranges(r for c in cs for r in self.alphabet[c].ranges),
-                target,
-            )
-            for target, cs in by_target.items()
-        ]
+        unions = {} if unions is None else unions
+        found: list[tuple[CharSet, int]] = []
+        for target, classes in by_target.items():
+            key = tuple(sorted(classes))
+            if key not in unions:
+                unions[key] = union(self.alphabet, key)
+            found.append((unions[key], target))
+        return found
 
     def first_chars(self) -> CharSet:
         """The characters that a word can begin with (of a trimmed automaton)."""
-        return CharSet.from_ranges(r for c in self.rows[0] for r in self.alphabet[c].ranges)
+        return union(self.alphabet, list(self.rows[0]))
 
     def following_chars(self) -> CharSet:
         """The characters that can continue a whole word to a longer one (of a trimmed automaton)."""
         classes = {c for state in self.accepting for c in self.rows[state]}
-        return CharSet.from_ranges(r for c in classes for r in self.alphabet[c].ranges)
+        return union(self.alphabet, list(classes))
 
     def is_empty(self) -> bool:
         """No word at all (of a trimmed automaton)."""
@@ -88,7 +89,7 @@ class Dfa:
         """Every text is a word."""
         covered: dict[CharSet, bool] = {}
         for state, row in enumerate(self.rows):
-            chars = CharSet.from_ranges(r for c in row for r in self.alphabet[c].ranges)
+            chars = union(self.alphabet, list(row))
             if state not in self.accepting or not covered.setdefault(chars, chars == ANY):
                 return False
         return True

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from converters.automata.dfa import Dfa
 from converters.automata.spelling import Branch, Spelling, spelled
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import EMPTY, NEVER, Chars, Expr, Lit, Ref, Rep, RuleBook, Seq, alt, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, Rep, RuleBook, Seq, alt, lit, opt, rep, seq
+from converters.limits import Budget
 
 _MAX_INLINE_DEPTH = 8
 _MAX_LITERAL_RUN = 8
 _MIN_MIXED_RUN = 64  # a shorter run, left by characters that escapes may spell too, is written out state by state
+_BLANK = "?"  # begins no rule's name
 
 Edges = list[tuple[CharSet, int]]
 
 
-def to_expr(dfa: Dfa, book: RuleBook, hint: str, spelling: Spelling | None = None) -> Expr:
+def to_expr(dfa: Dfa, book: RuleBook, hint: str, spelling: Spelling | None = None, budget: Budget | None = None) -> Expr:
     """The language of a trimmed automaton as an expression; shared states become rules of `book` named like `hint`.
 
     NEVER for the empty language. Deterministic: at every step no two alternatives begin with the same character (inside
@@ -28,7 +30,7 @@ def to_expr(dfa: Dfa, book: RuleBook, hint: str, spelling: Spelling | None = Non
     """
     if dfa.is_empty():
         return NEVER
-    return _Lowering(dfa, book, hint, spelling).run()
+    return _Lowering(dfa, book, hint, spelling, budget or Budget()).run()
 
 
 def spelled_char(charset: CharSet, book: RuleBook, hint: str, spelling: Spelling | None) -> Expr:
@@ -59,16 +61,19 @@ class _Lowering:
     book: RuleBook
     hint: str
     spelling: Spelling | None
+    budget: Budget
     edges: list[Edges] = field(init=False)
     n_sources: list[int] = field(init=False)
     refs: dict[int, Ref] = field(init=False, default_factory=dict)
     todo: list[int] = field(init=False, default_factory=list)
     no_run: set[tuple[int, CharSet]] = field(init=False, default_factory=set)
+    templates: dict[tuple[CharSet, ...], Expr] = field(init=False, default_factory=dict)
     spelled_chars: dict[CharSet, Expr] = field(init=False, default_factory=dict)
 
     def run(self) -> Expr:
         """The start state's expression, after all rules are defined."""
-        self.edges = [self.dfa.edges(state) for state in range(self.dfa.n_states)]
+        unions: dict[tuple[int, ...], CharSet] = {}
+        self.edges = [self.dfa.edges(state, unions) for state in range(self.dfa.n_states)]
         self.n_sources = [0] * self.dfa.n_states
         for state, edges in enumerate(self.edges):
             edges.sort(key=_first)
@@ -93,6 +98,7 @@ class _Lowering:
 
     def state(self, state: int, depth: int) -> Expr:
         """What may follow in `state`, as far as it is written in place."""
+        self.budget.check_deadline()
         items: list[Expr] = []
         while True:
             run = self.find_run(state)
@@ -189,7 +195,11 @@ class _Lowering:
         """One character and then its branch's rest."""
         if self.spelling is None or len(branches) == 1:
             return alt(*(_join([self.char(charset), then]) for charset, then in branches))
-        return spelled(branches, self.spelling)
+        sets = tuple(charset for charset, _ in branches)
+        if sets not in self.templates:
+            blanks: list[Branch] = [(charset, Ref(f"{_BLANK}{i}")) for i, charset in enumerate(sets)]
+            self.templates[sets] = spelled(blanks, self.spelling)
+        return _filled(self.templates[sets], [then for _, then in branches])
 
     def char(self, charset: CharSet) -> Expr:
         """One character of `charset`, spelled."""
@@ -204,6 +214,19 @@ class _Lowering:
         if isinstance(char, Lit) and low == high and low <= _MAX_LITERAL_RUN:
             return lit(char.text * low)
         return rep(char, low, high)
+
+
+def _filled(template: Expr, thens: list[Expr]) -> Expr:
+    """`template` with its blanks, which end sequences, replaced."""
+    match template:
+        case Ref(name) if name[0] == _BLANK:
+            return thens[int(name[1:])]
+        case Seq(items):
+            return seq(*items[:-1], _filled(items[-1], thens))
+        case Alt(options):
+            return Alt(tuple(_filled(option, thens) for option in options))
+        case _:
+            return template
 
 
 def _join(items: list[Expr]) -> Expr:

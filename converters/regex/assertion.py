@@ -21,7 +21,7 @@ from converters.regex.tree import Anchor
 from converters.regex.unicode import LINE_END, WORD
 
 _MAX_TERMS = 400_000  # keeps the formulas of one construction under about 100 MB
-_MAX_WORK = 500_000  # steps over terms and moves, under a second
+_MAX_WORK = 300_000  # steps over terms and moves, under a second
 
 _EDGE, _LINE_END, _WORD, _OTHER = range(4)
 """Kinds of place: the text's edge (or nothing that counts), a line end, a word character, another one."""

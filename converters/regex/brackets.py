@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from converters.grammar.charset import ANY, NOTHING, CharSet
@@ -25,16 +26,20 @@ def brackets(parser: Parser, ignore_case: bool) -> CharSet:
     if parser.peek() == "]":
         return _empty(parser, negated, start)
     ranges: list[tuple[int, int]] = []
+    sets: list[CharSet] = []
     while not parser.take("]"):
-        if parser.at >= len(parser.text):
-            raise parser.invalid("missing ']': the class is not closed", start)
-        _add_item(parser, ranges, start)
-    chars = CharSet.from_ranges(ranges)
+        _add_item(parser, ranges, sets, start)
+    chars = CharSet.from_ranges(ranges + [r for s in sets for r in s.ranges]) if ranges or len(sets) > 1 else sets[0]
     if not chars and ranges:
         raise parser.unsupported("a class of lone surrogates matches no character", start)
     if ignore_case:
         chars = fold_ascii(chars)
-    return ~chars if negated else chars
+    return _inverse(chars) if negated else chars
+
+
+@lru_cache(maxsize=64)
+def _inverse(chars: CharSet) -> CharSet:
+    return ~chars
 
 
 def _empty(parser: Parser, negated: bool, start: int) -> CharSet:
@@ -48,12 +53,12 @@ def _empty(parser: Parser, negated: bool, start: int) -> CharSet:
     return ANY if negated else NOTHING
 
 
-def _add_item(parser: Parser, ranges: list[tuple[int, int]], start: int) -> None:
+def _add_item(parser: Parser, ranges: list[tuple[int, int]], sets: list[CharSet], start: int) -> None:
     """One character, set or range of the class. A hyphen beside a set is itself."""
     at = parser.at
     low = _member(parser, start)
     if isinstance(low, CharSet):
-        ranges.extend(low.ranges)
+        sets.append(low)
         return
     if parser.peek() != "-" or parser.peek(2) in ("-]", "-"):
         ranges.append((low, low))
@@ -61,7 +66,8 @@ def _add_item(parser: Parser, ranges: list[tuple[int, int]], start: int) -> None
     parser.at += 1
     high = _member(parser, start)
     if isinstance(high, CharSet):
-        ranges.extend([(low, low), (0x2D, 0x2D), *high.ranges])
+        ranges += [(low, low), (0x2D, 0x2D)]
+        sets.append(high)
         return
     if high < low:
         raise parser.invalid(f"the range {parser.text[at : parser.at]} is out of order", at)

@@ -9,7 +9,7 @@ from converters.limits import Budget
 from converters.regex.automaton import tree_dfa
 from converters.regex.edges import Mode, has_assertions, whole_text
 from converters.regex.parser import parse
-from converters.regex.structure import MIN_COUNTED, Ambiguous, Structure, unrolled_size
+from converters.regex.structure import Ambiguous, Structure, has_large_count
 from converters.regex.tree import Node
 
 _SHOWN = 60
@@ -39,7 +39,7 @@ def lower_regex(
     tree = whole_text(parse(pattern), mode)
     expr = _counted(tree, Structure(book, budget, _name(pattern), hint, spelling))
     if expr is None:
-        expr = to_expr(tree_dfa(tree, budget, _name(pattern)), book, hint, spelling)
+        expr = to_expr(tree_dfa(tree, budget, _name(pattern)), book, hint, spelling, budget)
     if expr == NEVER:
         raise Unsatisfiable(f"{_name(pattern)} matches no text")
     return expr
@@ -47,7 +47,7 @@ def lower_regex(
 
 def _counted(tree: Node, structure: Structure) -> Expr | None:
     """The expression with its large counts kept; None where there are none, or an automaton must tell its parts apart."""
-    if unrolled_size(tree) < MIN_COUNTED or has_assertions(tree):
+    if not has_large_count(tree) or has_assertions(tree):
         return None
     try:
         return structure.lower(tree)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 from converters.automata import EMPTY_TEXT, Dfa, Spelling, difference, spelled_char, to_expr
 from converters.grammar.charset import NOTHING, CharSet
@@ -18,7 +19,7 @@ from converters.regex.automaton import tree_dfa
 from converters.regex.tree import Cat, Class, Node, Or, Repeat, cat, either
 
 MIN_COUNTED = 200
-"""Trees that unroll to fewer characters are always automata."""
+"""Repetitions that unroll to fewer characters are always automata."""
 
 
 class Ambiguous(Exception):
@@ -36,6 +37,17 @@ def unrolled_size(node: Node) -> int:
             return unrolled_size(item) * max(low if high is None else high, 1)
         case _:
             return 0
+
+
+def has_large_count(node: Node) -> bool:
+    """Is there a repetition that unrolls to MIN_COUNTED characters or more?"""
+    match node:
+        case Cat(parts) | Or(parts):
+            return any(map(has_large_count, parts))
+        case Repeat(item, low, high):
+            return (max(low, high or 0) > 1 and unrolled_size(node) >= MIN_COUNTED) or has_large_count(item)
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class Structure:
 
     def piece(self, node: Node) -> _Piece:
         """`node` with what its neighbours need to know."""
-        if unrolled_size(node) < MIN_COUNTED:
+        if not has_large_count(node):
             return self.automaton(tree_dfa(node, self.budget, self.what))
         match node:
             case Cat(items):
@@ -78,7 +90,7 @@ class Structure:
 
     def automaton(self, dfa: Dfa) -> _Piece:
         """A small piece."""
-        expr = to_expr(dfa, self.book, self.hint, self.spelling)
+        expr = to_expr(dfa, self.book, self.hint, self.spelling, self.budget)
         return _Piece(expr, 0 in dfa.accepting, dfa.first_chars(), dfa.following_chars())
 
     def sequence(self, nodes: list[Node]) -> _Piece:
@@ -122,7 +134,7 @@ class Structure:
         if isinstance(item, Class):
             char = spelled_char(item.chars, self.book, self.hint, self.spelling)
             return _Piece(char, False, item.chars, NOTHING), low
-        if unrolled_size(item) >= MIN_COUNTED:
+        if has_large_count(item):
             piece = self.piece(item)
             if piece.nullable:
                 raise Ambiguous
@@ -149,17 +161,10 @@ def _joined(pieces: list[_Piece]) -> _Piece:
 def _grouped(nodes: tuple[Node, ...], join: Callable[[list[Node]], Node]) -> list[Node]:
     """`nodes` with small neighbours joined: an automaton tells them apart where pieces could not."""
     out: list[Node] = []
-    small: list[Node] = []
-    for node in nodes:
-        if unrolled_size(node) < MIN_COUNTED and sum(map(unrolled_size, small)) < MIN_COUNTED // 2:
-            small.append(node)
-            continue
-        if small:
-            out.append(join(small))
-        small = [node] if unrolled_size(node) < MIN_COUNTED else []
-        if not small:
-            out.append(node)
-    return [*out, join(small)] if small else out
+    for large, group in groupby(nodes, has_large_count):
+        members = list(group)
+        out.extend(members if large else [join(members)])
+    return out
 
 
 def _demand_disjoint(a: CharSet, b: CharSet) -> None:
