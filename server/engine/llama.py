@@ -58,6 +58,8 @@ class NativeCandidates:
 
     def __init__(self, n_vocab: int) -> None:
         self._buffer = np.zeros(n_vocab, dtype=_TOKEN_DATA)
+        self._whole = np.zeros(n_vocab, dtype=_TOKEN_DATA)  # copied at once, which is quicker than id by id
+        self._whole["id"] = np.arange(n_vocab, dtype=np.int32)
         self._ids = self._buffer["id"]
         self._logits = self._buffer["logit"]
         self._data: Any = ctypes.cast(self._buffer.ctypes.data, lib.llama_token_data_p)
@@ -74,8 +76,12 @@ class NativeCandidates:
 
     def fill(self, ids: Ids, logits: NDArray[np.float32]) -> None:
         n_ids = len(ids)
-        self._ids[:n_ids] = ids
-        self._logits[:n_ids] = logits if n_ids == len(logits) else logits[ids]
+        if n_ids == len(logits):
+            self._buffer[:] = self._whole
+            self._logits[:] = logits
+        else:
+            self._ids[:n_ids] = ids
+            self._logits[:n_ids] = logits[ids]
         self._set(n_ids, is_sorted=False)
 
     def keep(self, which: Mask | NDArray[np.intp]) -> None:
@@ -278,6 +284,7 @@ class LlamaBackend:
         self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
         for position in range(self.n_batch):
             self._batch.n_seq_id[position] = 1
+        self._rows: dict[int, NDArray[np.float32]] = {}  # views of llama.cpp's output rows by address
         self._candidates = NativeCandidates(self.vocabulary.n_tokens)
         self._scratch = NativeCandidates(self.vocabulary.n_tokens)
         self.info = self._describe(spec, n_train)
@@ -367,10 +374,13 @@ class LlamaBackend:
             raise BackendError(f"llama_decode failed with code {code}")
 
     def logits(self, index: int) -> Logits:
-        pointer = lib.llama_get_logits_ith(self._context, index)
-        if not pointer:
+        address = ctypes.cast(lib.llama_get_logits_ith(self._context, index), ctypes.c_void_p).value
+        if not address:
             raise BackendError(f"no logits for token {index} of the batch")
-        return np.ctypeslib.as_array(pointer, (self.vocabulary.n_tokens,))
+        if (row := self._rows.get(address)) is None:
+            memory: Any = (ctypes.c_float * self.vocabulary.n_tokens).from_address(address)
+            row = self._rows[address] = np.frombuffer(memory, dtype=np.float32)
+        return row
 
     def keep(self, logits: Logits) -> Logits:
         assert isinstance(logits, np.ndarray)

@@ -35,6 +35,23 @@ class NativeGrammar(Protocol):
         """Give the native state back."""
 
 
+class Pool:
+    """A set of candidate tokens: `ids` in rising order, and `table` to look one up (None: it is the whole vocabulary)."""
+
+    __slots__ = ("ids", "table")
+
+    def __init__(self, ids: Ids, n_tokens: int) -> None:
+        self.ids = ids
+        self.table: Mask | None = None
+        if len(ids) < n_tokens:
+            self.table = np.zeros(n_tokens, dtype=np.bool_)
+            self.table[ids] = True
+
+    def without(self, banned: tuple[int, ...], n_tokens: int) -> Pool:
+        """The pool but for the `banned` tokens."""
+        return Pool(np.setdiff1d(self.ids, np.array(banned, dtype=np.int32)), n_tokens) if banned else self
+
+
 class VocabularyIndex:
     """The vocabulary's tokens by kind and by first byte. `text_ids` are those that count as text, in rising order."""
 
@@ -44,10 +61,13 @@ class VocabularyIndex:
         lengths = np.fromiter(map(len, pieces), dtype=np.int32, count=n_tokens)
         is_text = ~no_text & ~eogs & (lengths > 0)
         self.n_tokens = n_tokens
-        self.all_ids: Ids = np.arange(n_tokens, dtype=np.int32)
-        self.no_eog_ids: Ids = self.all_ids[~eogs]
-        self.eog_ids: Ids = self.all_ids[eogs]
-        self.text_ids: Ids = self.all_ids[is_text]
+        all_ids: Ids = np.arange(n_tokens, dtype=np.int32)
+        self.eog_ids: Ids = all_ids[eogs]
+        self.text_ids: Ids = all_ids[is_text]
+        self.all = Pool(all_ids, n_tokens)
+        self.no_eog = Pool(all_ids[~eogs], n_tokens)
+        self.text = Pool(self.text_ids, n_tokens)
+        self.text_and_end = Pool(np.union1d(self.text_ids, self.eog_ids), n_tokens)
         text_firsts = firsts[self.text_ids]
         self.buckets: list[Ids] = [self.text_ids[text_firsts == byte] for byte in range(256)]
         singles = [self._single(bucket, lengths) for bucket in self.buckets]
@@ -75,14 +95,14 @@ class GrammarMask:
     def __init__(self, native: NativeGrammar, index: VocabularyIndex, named: Ids, negates: bool) -> None:
         self._native = native
         self._index = index
-        self._named = named
         self._negates = negates
         self._can_end: bool | None = None
         self._lately_permitted = _NO_TOKEN  # a probe that passed before is likely to pass again
-        eogs = set(index.eog_ids.tolist())
-        extra = np.array([token for token in named.tolist() if token not in eogs], dtype=np.int32)
-        self.text_ids: Ids = index.text_ids if not len(extra) else np.union1d(index.text_ids, extra)
-        self.ids_with_end: Ids = np.union1d(self.text_ids, index.eog_ids)
+        self._named_text: Ids = np.setdiff1d(named, index.eog_ids)
+        self.text, self.text_and_end = index.text, index.text_and_end
+        if len(self._named_text):
+            self.text = Pool(np.union1d(index.text_ids, self._named_text), index.n_tokens)
+            self.text_and_end = Pool(np.union1d(self.text.ids, index.eog_ids), index.n_tokens)
 
     @property
     def can_end(self) -> bool:
@@ -100,14 +120,11 @@ class GrammarMask:
         """Whether any token but the end is permitted."""
         if self._lately_permitted != _NO_TOKEN and self._native.permits(self._lately_permitted):
             return True
-        for ids in (self._index.probes, self._named_text(), self._index.unprobed_ids):
+        for ids in (self._index.probes, self._named_text, self._index.unprobed_ids):
             if len(ids) and (passed := ids[self._native.filter(ids)]).size:
                 self._lately_permitted = int(passed[0])
                 return True
-        return self._negates and bool(self._native.filter(self.text_ids).any())
-
-    def _named_text(self) -> Ids:
-        return self._named[~np.isin(self._named, self._index.eog_ids)]
+        return self._negates and bool(self._native.filter(self.text.ids).any())
 
     def permits(self, token: int) -> bool:
         """Whether `token` may come next."""
@@ -124,7 +141,7 @@ class GrammarMask:
     def all_permitted(self) -> Ids:
         """Every permitted token of the vocabulary (end-of-generation tokens included)."""
         end = self._index.eog_ids if self.can_end else self._index.eog_ids[:0]
-        asked = self.text_ids if self._negates else self._begun_ids()
+        asked = self.text.ids if self._negates else self._begun_ids()
         return np.concatenate([asked[self._native.filter(asked)], end])
 
     def _begun_ids(self) -> Ids:
@@ -132,7 +149,7 @@ class GrammarMask:
         index = self._index
         passed = self._native.filter(index.probes)
         buckets = [index.buckets[byte] for byte, ok in zip(index.probe_bytes, passed.tolist(), strict=True) if ok]
-        return np.unique(np.concatenate([*buckets, index.unprobed_ids, self._named_text()])).astype(np.int32)
+        return np.unique(np.concatenate([*buckets, index.unprobed_ids, self._named_text])).astype(np.int32)
 
     def accept(self, token: int) -> None:
         """Go on with a token that `permits` or `filter` has let through in this state."""

@@ -33,14 +33,16 @@ class Mirostat:
 
     def apply(self, candidates: Candidates) -> None:
         """Keep the candidates that are not too surprising, likeliest first."""
-        order = np.argsort(-candidates.logits, kind="stable")
-        candidates.keep(order)
         probabilities = _softmax(candidates.logits)
-        n_kept = self._n_unsurprising(probabilities) if self.version == 2 else self._n_by_slope(probabilities)
-        candidates.keep(np.arange(n_kept))
-        kept = probabilities[:n_kept]
+        if self.version == 2:
+            kept = np.flatnonzero(probabilities >= 2.0**-self.mu)
+            kept = kept if len(kept) else np.array([np.argmax(probabilities)])
+        else:
+            kept = _likeliest(probabilities, self._n_by_slope(probabilities))
+        kept = kept[np.argsort(-probabilities[kept], kind="stable")]
+        candidates.keep(kept)
         self._ids = candidates.ids.copy()
-        self._surprises = -np.log2(kept / kept.sum())
+        self._surprises = -np.log2(probabilities[kept] / probabilities[kept].sum())
 
     def accept(self, token: int) -> None:
         """Learn from the token that was taken; one that was forced was no surprise of the model's and teaches nothing."""
@@ -54,17 +56,14 @@ class Mirostat:
     def free(self) -> None:
         """Nothing native here."""
 
-    def _n_unsurprising(self, probabilities: NDArray[np.float64]) -> int:
-        """Mirostat 2: as many as have a surprise of at most mu bits."""
-        return max(1, int(np.count_nonzero(probabilities >= 2.0**-self.mu)))
-
     def _n_by_slope(self, probabilities: NDArray[np.float64]) -> int:
         """Mirostat 1: top-k, with k from the Zipf exponent of the likeliest tokens."""
         n_slope = min(_N_SLOPE, len(probabilities))
         if n_slope < 2:
             return 1
         ranks = np.log(np.arange(2, n_slope + 1) / np.arange(1, n_slope))
-        head = np.maximum(probabilities[:n_slope], np.finfo(np.float64).tiny)
+        head = np.sort(probabilities[_likeliest(probabilities, n_slope)])[::-1]
+        head = np.maximum(head, np.finfo(np.float64).tiny)
         exponent = float(ranks @ np.log(head[:-1] / head[1:]) / (ranks @ ranks))
         epsilon = exponent - 1
         if abs(epsilon) < _LIMIT or exponent < _LIMIT:
@@ -72,6 +71,12 @@ class Mirostat:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             k = np.power(epsilon * 2.0**self.mu / (1 - np.power(float(len(probabilities)), -epsilon)), 1 / exponent)
         return len(probabilities) if not np.isfinite(k) else min(max(int(k), 1), len(probabilities))
+
+
+def _likeliest(probabilities: NDArray[np.float64], n_kept: int) -> NDArray[np.intp]:
+    """The positions of the `n_kept` largest, in any order."""
+    n_dropped = len(probabilities) - n_kept
+    return np.argpartition(probabilities, n_dropped)[n_dropped:] if n_dropped > 0 else np.arange(len(probabilities))
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

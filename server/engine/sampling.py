@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.engine.backend import Logits
-from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
+from server.engine.mask import GrammarMask, Ids, Mask, Pool, VocabularyIndex
 
 _N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the grammar at once
 _SCREEN_FACTOR = 4  # how many of the best candidates are asked for each one that is needed
@@ -83,6 +83,29 @@ class Rules:
     banned: tuple[int, ...] = ()
 
 
+class Screen:
+    """Finds the `n_best` best candidates of a row without sorting: all that lie within some distance of the row's maximum.
+
+    The distance follows the rows seen so far; where it turns out too small the whole pool must be taken.
+    """
+
+    def __init__(self, n_best: int) -> None:
+        self._n_best = n_best
+        self._distance = 10.0
+
+    def best(self, row: NDArray[np.float32], pool: Pool) -> Ids | None:
+        """At least the `n_best` best tokens of the pool, in rising order; None if that failed."""
+        ids = np.flatnonzero(row >= row.max() - self._distance)
+        if pool.table is not None:
+            ids = ids[pool.table[ids]]
+        if len(ids) < self._n_best:
+            self._distance = 1.5 * self._distance + 1
+            return None
+        if len(ids) > _SCREEN_FACTOR * self._n_best + _MIN_SCREEN:
+            self._distance *= 0.9
+        return cast("Ids", ids)
+
+
 class SequenceSampler:
     """A sequence's `TokenSampler`: see the module for the rules, `Rules` for the knobs.
 
@@ -109,12 +132,10 @@ class SequenceSampler:
         self._mask = mask
         self._n_accepted = 0
         self._let_through: int | None = None
-        self._free_ids = self._without_banned(index.all_ids)
-        self._free_ids_no_eog = self._without_banned(index.no_eog_ids)
-
-    def _without_banned(self, ids: Ids) -> Ids:
-        banned = self._rules.banned
-        return ids[~np.isin(ids, np.array(banned, dtype=np.int32))] if banned else ids
+        self._all = index.all.without(rules.banned, index.n_tokens)
+        self._no_eog = index.no_eog.without(rules.banned, index.n_tokens)
+        n_best = 1 if rules.is_greedy else rules.n_best
+        self._screen = None if weigh or n_best is None else Screen(n_best)
 
     @property
     def _may_stop(self) -> bool:
@@ -155,11 +176,19 @@ class SequenceSampler:
         for stage in (*self._weigh, *self._shape):
             stage.free()
 
-    def _begin(self, ids: Ids, row: NDArray[np.float32]) -> None:
-        """The candidates as penalties and biases leave them."""
-        self._candidates.fill(ids, row)
+    def _begin(self, pool: Pool, row: NDArray[np.float32]) -> None:
+        """The pool's candidates as penalties and biases leave them."""
+        self._candidates.fill(pool.ids, row)
         for stage in self._weigh:
             stage.apply(self._candidates)
+
+    def _begin_screened(self, pool: Pool, row: NDArray[np.float32]) -> None:
+        """The same, or only those candidates of the pool that can matter to the truncation."""
+        ids = None if self._screen is None else self._screen.best(row, pool)
+        if ids is None:
+            self._begin(pool, row)
+        else:
+            self._candidates.fill(ids, row)
 
     def _truncate(self) -> None:
         for stage in self._shape:
@@ -170,7 +199,7 @@ class SequenceSampler:
         return int(self._candidates.ids[position])
 
     def _draw_free(self, row: NDArray[np.float32]) -> int:
-        self._begin(self._free_ids if self._may_stop else self._free_ids_no_eog, row)
+        self._begin_screened(self._all if self._may_stop else self._no_eog, row)
         if self._rules.is_greedy:
             return self._best()
         self._truncate()
@@ -180,28 +209,29 @@ class SequenceSampler:
         return int(self._candidates.ids[np.argmax(self._candidates.logits)])
 
     def _draw_constrained(self, row: NDArray[np.float32], mask: GrammarMask) -> int | None:
-        every = mask.ids_with_end if self._may_stop and mask.can_end else mask.text_ids
-        token = self._draw_among(self._without_banned(every), row, mask)
-        if token is None and self._rules.banned:
-            return self._draw_among(every, row, mask)  # against logit_bias the constraint wins
+        pool = mask.text_and_end if self._may_stop and mask.can_end else mask.text
+        banned = self._rules.banned
+        token = self._draw_among(pool.without(banned, self._index.n_tokens), row, mask)
+        if token is None and banned:
+            return self._draw_among(pool, row, mask)  # against logit_bias the constraint wins
         return token
 
-    def _draw_among(self, ids: Ids, row: NDArray[np.float32], mask: GrammarMask) -> int | None:
-        self._begin(ids, row)
-        if self._rules.is_greedy:
-            best = self._best()
-            return best if mask.permits(best) else self._draw_masked(mask)
-        if self._rules.grammar_first:
-            return self._draw_masked(mask)
-        self._truncate()
-        token = self._draw_permitted(mask)
-        if token is not None:
-            return token
-        self._begin(ids, row)
+    def _draw_among(self, pool: Pool, row: NDArray[np.float32], mask: GrammarMask) -> int | None:
+        if not self._rules.grammar_first:
+            self._begin_screened(pool, row)
+            token = self._best_if_permitted(mask) if self._rules.is_greedy else self._draw_permitted(mask)
+            if token is not None:
+                return token
+        self._begin(pool, row)
         return self._draw_masked(mask)
+
+    def _best_if_permitted(self, mask: GrammarMask) -> int | None:
+        best = self._best()
+        return best if mask.permits(best) else None
 
     def _draw_permitted(self, mask: GrammarMask) -> int | None:
         """Draw from the chain's final candidates until the grammar permits one; None if it permits none of them."""
+        self._truncate()
         candidates = self._candidates
         for _ in range(_N_SINGLE_QUESTIONS):
             if not len(candidates.ids):
