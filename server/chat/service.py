@@ -27,7 +27,7 @@ from server.engine.messages import (
     Started,
     TextChunk,
 )
-from server.errors import BadRequest, ContextOverflow, GenerationFailed
+from server.errors import BadRequest, ConstraintRejected, ContextOverflow, GenerationFailed
 from server.settings import Settings
 
 
@@ -150,6 +150,17 @@ async def _tokenized(request: EngineRequest, engine: EngineClient, param: str) -
     return replace(request, prompt=tokens)
 
 
+def _field_at_fault(error: BadRequest, request: GenerateRequest, info: ModelInfo) -> str | None:
+    """The request's field behind an error that the engine found, which knows no fields."""
+    match error:
+        case ConstraintRejected():
+            return request.constraint.param if request.constraint is not None else None
+        case ContextOverflow():
+            return "max_tokens" if (request.max_tokens or 0) >= info.n_ctx_slot else request.param
+        case _:
+            return None
+
+
 # ---- running
 
 
@@ -184,13 +195,17 @@ async def _run(
     notices = constraint_notices(outcome.compiled, request.stop) if outcome is not None else ()
     sources = [_EngineSource(model.engine, job.request, outcome) for job in jobs]
     width = max(1, model.engine.info.n_slots // jobs[0].request.n)
-    async with aclosing(merge(sources, width)) as merged:
-        async for number, event in merged:
-            if isinstance(event, Started) and not tally.is_started:
-                tally.is_started = True
-                yield types.Started(model.name, request.n_choices, notices)
-            for translated in _translate(event, jobs[number], tally):
-                yield translated
+    try:
+        async with aclosing(merge(sources, width)) as merged:
+            async for number, event in merged:
+                if isinstance(event, Started) and not tally.is_started:
+                    tally.is_started = True
+                    yield types.Started(model.name, request.n_choices, notices)
+                for translated in _translate(event, jobs[number], tally):
+                    yield translated
+    except BadRequest as error:
+        error.param = error.param or _field_at_fault(error, request, model.engine.info)
+        raise
     if tally.failures:
         raise GenerationFailed(tally.failures[0].message)
     yield types.Completed(tally.usage)

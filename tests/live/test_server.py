@@ -148,14 +148,14 @@ def test_a_client_that_goes_away_frees_its_slot(live_server: LiveServer) -> None
         stream = live_server.stream(prompt="Tell a long story.", max_tokens=900, ignore_eos=True)
         next(stream)
         stream.close()
-    started = time.monotonic()
+    started = time.monotonic()  # what was left behind would take minutes
     assert live_server.chat(max_tokens=5)["usage"]["completion_tokens"] == 5
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"grammar": "root ::= (" + "(" * 20_000 + '"a"' + ")" * 20_001}, "grammar"),
-    ({"grammar": 'root ::= "a"\nx ::= y\ny ::= "" | "q"\nz ::= y z "a" | z'}, "grammar"),
+    ({"grammar": 'root ::= y root "a"\ny ::= x\nx ::= "" | "q"'}, "grammar"),
     ({"grammar": "root ::= <|nothing|>"}, "grammar"),
     ({"grammar": "root ::= <[99999999]>"}, "grammar"),
     ({"logit_bias": {"999999": 1}}, "logit_bias"),

@@ -10,6 +10,8 @@ from converters.compile import Compiled, Relaxation, Stats
 from converters.errors import InvalidSource, LimitExceeded, Position, UnsupportedFeature
 from server.chat.constraint import MAX_HEADER_BYTES, constraint_notices, dotted, encode_notices, reject
 from server.chat.types import Notice
+from server.engine.messages import EngineEvent, EngineRequest
+from server.errors import BadRequest, ConstraintRejected, ContextOverflow
 from server.settings import Settings
 from tests.server.fakes import FakeEngine, serve, with_info
 
@@ -83,3 +85,23 @@ def test_rejections_name_the_place(error: InvalidSource, param: str, code: str) 
 def test_pointers() -> None:
     assert dotted("") == ""
     assert dotted("/a~1b/~0c/12") == ".a/b.~c[12]"
+
+
+@pytest.mark.parametrize(
+    ("error", "fields", "param"),
+    [
+        (ConstraintRejected("no token spells this"), {"guided_choice": ["a"]}, "guided_choice"),
+        (ContextOverflow("too long"), {}, "messages"),
+        (ContextOverflow("too long"), {"max_tokens": 300}, "max_tokens"),
+        (BadRequest("odd"), {}, None),
+        (ContextOverflow("too long", param="prompt[3]"), {}, "prompt[3]"),
+    ],
+)
+async def test_what_the_engine_refuses_names_the_field(error: BadRequest, fields: dict[str, object], param: str) -> None:
+    def refuse(request: EngineRequest, event: EngineEvent) -> None:
+        raise error
+
+    async with serve(FakeEngine(before=refuse)) as served:
+        reply = await served.chat(**fields)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["param"] == param
