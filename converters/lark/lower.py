@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from typing_extensions import assert_never
 
-from converters.compile import CompileOptions
+from converters.options import CompileOptions
 from converters.constraint import JsonSchema
 from converters.errors import ConversionError, InvalidSource, LimitExceeded, UnsupportedFeature
 from converters.grammar.expr import EMPTY, Alt, Expr, Grammar, Ref, Rep, RuleBook, Seq, Token, alt, opt, rep, seq

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converters.compile import CompileOptions
+from converters.options import CompileOptions
 from converters.grammar.expr import Grammar
 from converters.lark.definitions import collect
 from converters.lark.lower import lower

@@ -113,7 +113,7 @@ NOT: /~(?![ \t]*[+-]?[0-9])/
 _TIMES: /~(?=[ \t]*[+-]?[0-9])/
 SPECIAL: /<[^<>\s]+>/
 REFERENCE: /@[a-zA-Z0-9_{}\-]+/
-FLOAT: /[0-9]+\.[0-9]*/
+FLOAT.1: /[0-9]+\.[0-9]*/
 """.replace("MASK", _MASK)
 
 _SCAN = re.compile(

@@ -36,8 +36,8 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
             raise _unsupported(max(recursive, key=len))
         maker = NonEmpty(grammar, corners.nullable)
         rules = dict(grammar.rules)
-        for part in recursive:
-            _Untangling(part, grammar, maker, rules).run()
+        for system in [_Untangling(part, grammar, maker, rules) for part in recursive]:  # all names first: one may need another's
+            system.run()
         while made := maker.take():
             rules.update(made)
         grammar = Grammar(rules, grammar.root)
