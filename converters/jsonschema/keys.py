@@ -15,7 +15,7 @@ from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts,
 if TYPE_CHECKING:
     from converters.jsonschema.algebra import Algebra
 
-_MAX_PATTERNS = 12
+_MAX_CLASSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,6 @@ def undeclared(facts: ObjectFacts, algebra: Algebra) -> list[KeyClass]:
     if not patterns and not names:
         value = algebra.simplify(frozenset().union(*(members.additional for members in facts.members)))
         return [] if algebra.is_empty(value) else [KeyClass(None, value)]
-    if len(patterns) > _MAX_PATTERNS:
-        raise UnsupportedFeature(f"more than {_MAX_PATTERNS} patternProperties", path=facts.path)
     return _by_pattern(facts, patterns, names, algebra)
 
 
@@ -95,6 +93,8 @@ def _by_pattern(facts: ObjectFacts, patterns: list[str], names: list[Dfa], algeb
         split = [(intersection(c, dfa, budget), matched | {pattern}) for c, matched in classes]
         split += [(difference(c, dfa, budget), matched) for c, matched in classes]
         classes = [(c, matched) for c, matched in split if not c.is_empty()]
+        if len(classes) > _MAX_CLASSES:
+            raise UnsupportedFeature("patternProperties that overlap in too many ways", path=facts.path)
     by_value: dict[Term, Dfa] = {}
     for keys_dfa, matched in classes:
         value = algebra.simplify(frozenset().union(*(_term_of_class(members, matched) for members in facts.members)))

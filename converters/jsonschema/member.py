@@ -18,21 +18,13 @@ from converters.errors import UnsupportedFeature
 from converters.grammar.charset import ANY, CharSet, Range
 from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, opt, rep, seq
 from converters.jsonschema.layout import Layout
+from converters.jsonschema.tail import Entry, Tail
 from converters.jsonschema.value import key_texts
 from converters.limits import Budget
 
 _DIRECT = 4  # so many keys are listed where they may stand, without a tree
 _MAX_NESTING = 6
 _MAX_COUNTED = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A declared key and the grammar of its value."""
-
-    key: str
-    value: Expr
-    required: bool
 
 
 @dataclass(slots=True)
@@ -148,10 +140,10 @@ def _n_common(texts: Sequence[str]) -> int:
 
 @dataclass(slots=True)
 class MemberWalk:
-    """The content of an object's braces. `tail` is a member with an undeclared key (NEVER: there is none)."""
+    """The content of an object's braces: declared `entries` in order, then `tail`."""
 
     entries: Sequence[Entry]
-    tail: Expr
+    tail: Tail
     layout: Layout
     book: RuleBook
     budget: Budget
@@ -159,12 +151,9 @@ class MemberWalk:
     min: int = 0
     max: int | None = None
     path: str = ""
-    witness: Expr | None = None  # a tail member that must be there
-    witness_is_last: bool = False
     _afters: dict[tuple[int, int], Ref] = field(default_factory=dict)
     _todo: list[tuple[int, int]] = field(default_factory=list)
     _nodes: dict[tuple[int, int], Expr] = field(default_factory=dict)
-    _tails: dict[tuple[int, int | None], Expr] = field(default_factory=dict)
     _required: list[int] = field(default_factory=list)
 
     def content(self) -> Expr:
@@ -173,10 +162,6 @@ class MemberWalk:
         self._required = [n] * (n + 1)
         for i in range(n - 1, -1, -1):
             self._required[i] = i if self.entries[i].required else self._required[i + 1]
-        n_required = sum(entry.required for entry in self.entries)
-        self.min = 0 if self.min <= n_required else self.min
-        if self.max is not None and self.tail == NEVER and self.max >= n:
-            self.max = None
         if self._counts and n * n * max(self.min, self.max or 0, 1) > _MAX_COUNTED:
             raise UnsupportedFeature(f"counting {n} properties", path=self.path)
         content = self._some_or_none(0, 0, self._choice(0, 0))
@@ -199,7 +184,7 @@ class MemberWalk:
 
     def _some_or_none(self, i: int, count: int, some: Expr) -> Expr:
         """`some` members from position i on, or the end where it is allowed."""
-        may_end = self._required[i] == len(self.entries) and count >= self.min and self.witness is None
+        may_end = self._required[i] == len(self.entries) and count >= self.min and self.tail.may_be_absent
         return opt(some) if may_end else some
 
     def _choice(self, i: int, count: int) -> Expr:
@@ -213,7 +198,7 @@ class MemberWalk:
         else:
             start = max((k + 1 for k in range(i) if self.entries[k].required), default=0)
             found = alt(*self._cover(start, r, i), self._keys([r] if r < n else [], count))
-        return alt(found, self._tail(count)) if r == n else found
+        return alt(found, self.tail.members(count)) if r == n else found
 
     def _keys(self, positions: Sequence[int], count: int) -> Expr:
         texts = [(text, self._after(k, count)) for k in positions for text in key_texts(self.entries[k].key)]
@@ -246,23 +231,3 @@ class MemberWalk:
     def _rest(self, i: int, count: int) -> Expr:
         """What may follow a member before position i."""
         return self._some_or_none(i, count, seq(self.layout.comma, self._choice(i, count)))
-
-    def _tail(self, count: int) -> Expr:
-        """One or more members with undeclared keys."""
-        low = max(0, self.min - count - 1)
-        high = None if self.max is None else self.max - count - 1
-        if self.tail == NEVER or (high is not None and high < low):
-            return NEVER
-        if low:
-            raise UnsupportedFeature("minProperties over several undeclared keys, which might repeat", path=self.path)
-        if (low, high) not in self._tails:
-            more = seq(self.layout.comma, self.tail)
-            if self.witness is None:
-                expr = seq(self.tail, rep(more, low, high))
-            else:
-                if high is not None:
-                    raise UnsupportedFeature("maxProperties where a certain undeclared key must be there", path=self.path)
-                after = EMPTY if self.witness_is_last else rep(more)
-                expr = seq(rep(seq(self.tail, self.layout.comma)), self.witness, after)
-            self._tails[low, high] = self.book.add(f"{self.hint}-more", expr)
-        return self._tails[low, high]

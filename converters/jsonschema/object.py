@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from converters.automata import intersection
-from converters.errors import UnsupportedFeature
 from converters.grammar.expr import NEVER, Expr, alt, lit, seq
-from converters.jsonschema.keys import (
-    KeyClass,
-    alternatives_of_some,
-    class_dfa,
-    declared_keys,
-    term_of_key,
-    undeclared,
-)
-from converters.jsonschema.member import Entry, MemberWalk
-from converters.jsonschema.shape import ANYTHING, NOTHING, ObjectFacts, SomeMember
+from converters.jsonschema.keys import KeyClass, alternatives_of_some, declared_keys, term_of_key, undeclared
+from converters.jsonschema.member import MemberWalk
+from converters.jsonschema.shape import NOTHING, ObjectFacts
+from converters.jsonschema.tail import MAX_FREE_REQUIRED, Entry, Tail
 
 if TYPE_CHECKING:
     from converters.jsonschema.lower import Lowering
@@ -44,46 +35,30 @@ def _pinned(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering, hin
         if value != NEVER:
             entries.append(Entry(key, value, required))
     classes = _open_classes(facts, lowering)
-    tail = alt(*(_tail_member(c, keys, lowering) for c in classes))
-    walk = MemberWalk(entries, tail, layout, lowering.book, algebra.space.budget, hint, facts.min, facts.max, facts.path)
-    if facts.some:
-        if len(facts.some) > 1:
-            raise UnsupportedFeature("several undeclared keys that must be there", path=facts.path)
-        walk.witness = _witness(facts.some[0], classes, keys, lowering)
-        walk.witness_is_last = facts.some[0].value != ANYTHING
-        if walk.witness == NEVER:
-            return NEVER
-    content = walk.content()
-    if content == NEVER:
-        return NEVER
-    return seq(lit("{"), lowering.bracketed(content), lit("}"))
+    low, high = _counts(facts, entries, bool(classes))
+    free = _free_required(facts, entries)
+    ordered = [entry for entry in entries if entry not in free]
+    tail = Tail(classes, free, facts.some, keys, low, high, facts.path, lowering, hint)
+    budget = algebra.space.budget
+    content = MemberWalk(ordered, tail, layout, lowering.book, budget, hint, low, high, facts.path).content()
+    return NEVER if content == NEVER else seq(lit("{"), lowering.bracketed(content), lit("}"))
+
+
+def _counts(facts: ObjectFacts, entries: list[Entry], is_open: bool) -> tuple[int, int | None]:
+    """The bounds on the number of members, as far as they say more than the keys do."""
+    low = 0 if facts.min <= len(facts.has) else facts.min
+    high = None if facts.max is not None and not is_open and facts.max >= len(entries) else facts.max
+    return low, high
+
+
+def _free_required(facts: ObjectFacts, entries: list[Entry]) -> list[Entry]:
+    """Required keys that no `properties` declares: they may stand anywhere among the undeclared ones, if they are few."""
+    declared = {key for members in facts.members for key, _ in members.declared}
+    free = [entry for entry in entries if entry.required and entry.key not in declared]
+    return free if len(free) <= MAX_FREE_REQUIRED else []
 
 
 def _open_classes(facts: ObjectFacts, lowering: Lowering) -> list[KeyClass]:
     if lowering.options.closed_objects and not any(members.explicit for members in facts.members):
         return []
     return undeclared(facts, lowering.algebra)
-
-
-def _tail_member(keys: KeyClass, declared: Mapping[str, None], lowering: Lowering) -> Expr:
-    texts = lowering.keys.except_for(declared) if keys.keys is None else lowering.keys.of_language(keys.keys)
-    return seq(texts, lowering.layout.colon, lowering.value(keys.value, "more"))
-
-
-def _witness(some: SomeMember, classes: list[KeyClass], declared: Mapping[str, None], lowering: Lowering) -> Expr:
-    """A tail member such as `some` asks for."""
-    from converters.automata import ANY_TEXT, difference, of_strings
-
-    algebra, budget = lowering.algebra, lowering.algebra.space.budget
-    wanted = class_dfa(some, algebra)
-    options: list[Expr] = []
-    for c in classes:
-        keys = c.keys if c.keys is not None else difference(ANY_TEXT, of_strings(declared, budget), budget)
-        both = intersection(keys, wanted, budget)
-        value = algebra.simplify(c.value | some.value)
-        if not both.is_empty() and not algebra.is_empty(value):
-            options.append(_tail_member(KeyClass(both, value), declared, lowering))
-    return alt(*options)
-
-
-_ = replace
