@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from converters.automata.dfa import Dfa
 from converters.automata.spelling import Branch, Spelling, spelled
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, Rep, RuleBook, Seq, alt, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Chars, Expr, Lit, Ref, Rep, RuleBook, Seq, alt, lit, opt, rep, seq
 from converters.limits import Budget
 
 _MAX_INLINE_DEPTH = 8
 _MAX_LITERAL_RUN = 8
+_MAX_MERGED_STATES = 64  # with more branching states, each branch of a state spells its escapes for itself: much less text
 _MIN_MIXED_RUN = 64  # a shorter run, left by characters that escapes may spell too, is written out state by state
-_BLANK = "?"  # begins no rule's name
 
 Edges = list[tuple[CharSet, int]]
 
@@ -25,8 +25,8 @@ Edges = list[tuple[CharSet, int]]
 def to_expr(dfa: Dfa, book: RuleBook, hint: str, spelling: Spelling | None = None, budget: Budget | None = None) -> Expr:
     """The language of a trimmed automaton as an expression; shared states become rules of `book` named like `hint`.
 
-    NEVER for the empty language. Deterministic: at every step no two alternatives begin with the same character (inside
-    a spelled character after a run of counted ones, two may until its escape is over).
+    NEVER for the empty language. Deterministic: at every step no two alternatives begin with the same character. Only
+    inside a JSON escape of a large automaton, as many may as the state has branches, until the escape is over.
     """
     if dfa.is_empty():
         return NEVER
@@ -63,17 +63,20 @@ class _Lowering:
     spelling: Spelling | None
     budget: Budget
     edges: list[Edges] = field(init=False)
+    merges_escapes: bool = field(init=False, default=False)
     n_sources: list[int] = field(init=False)
     refs: dict[int, Ref] = field(init=False, default_factory=dict)
     todo: list[int] = field(init=False, default_factory=list)
     no_run: set[tuple[int, CharSet]] = field(init=False, default_factory=set)
-    templates: dict[tuple[CharSet, ...], Expr] = field(init=False, default_factory=dict)
+    parts: dict[Expr, Ref] = field(init=False, default_factory=dict)
     spelled_chars: dict[CharSet, Expr] = field(init=False, default_factory=dict)
 
     def run(self) -> Expr:
         """The start state's expression, after all rules are defined."""
         unions: dict[tuple[int, ...], CharSet] = {}
         self.edges = [self.dfa.edges(state, unions) for state in range(self.dfa.n_states)]
+        n_branching = sum(len(edges) > 1 for edges in self.edges)
+        self.merges_escapes = self.spelling is not None and n_branching <= _MAX_MERGED_STATES
         self.n_sources = [0] * self.dfa.n_states
         for state, edges in enumerate(self.edges):
             edges.sort(key=_first)
@@ -87,7 +90,7 @@ class _Lowering:
 
     def mixes_escapes(self, edges: Edges) -> bool:
         """Must these edges be spelled together, because several begin with a backslash?"""
-        return self.spelling is not None and len(edges) > 1
+        return self.merges_escapes and len(edges) > 1
 
     def ref(self, state: int) -> Ref:
         """The rule of `state`."""
@@ -154,7 +157,7 @@ class _Lowering:
         while (state, charset) not in self.no_run:
             edges = self.edges[state]
             if edges == rest and (state in self.dfa.accepting) == final and walked:
-                short = rest and self.spelling is not None and len(walked) < _MIN_MIXED_RUN
+                short = rest and self.merges_escapes and len(walked) < _MIN_MIXED_RUN
                 return 0 if short else len(walked)
             target = next((t for chars, t in edges if chars == charset), state)
             if target == state or (walked and self.n_sources[state] > 1):
@@ -193,13 +196,15 @@ class _Lowering:
 
     def spell(self, branches: list[Branch]) -> Expr:
         """One character and then its branch's rest."""
-        if self.spelling is None or len(branches) == 1:
+        if self.spelling is None or not self.merges_escapes or len(branches) == 1:
             return alt(*(_join([self.char(charset), then]) for charset, then in branches))
-        sets = tuple(charset for charset, _ in branches)
-        if sets not in self.templates:
-            blanks: list[Branch] = [(charset, Ref(f"{_BLANK}{i}")) for i, charset in enumerate(sets)]
-            self.templates[sets] = spelled(blanks, self.spelling)
-        return _filled(self.templates[sets], [then for _, then in branches])
+        return spelled(branches, self.spelling, self.part)
+
+    def part(self, expr: Expr) -> Expr:
+        """The rule for a part of a spelled character."""
+        if expr not in self.parts:
+            self.parts[expr] = self.book.add(f"{self.hint}-hex", expr)
+        return self.parts[expr]
 
     def char(self, charset: CharSet) -> Expr:
         """One character of `charset`, spelled."""
@@ -214,19 +219,6 @@ class _Lowering:
         if isinstance(char, Lit) and low == high and low <= _MAX_LITERAL_RUN:
             return lit(char.text * low)
         return rep(char, low, high)
-
-
-def _filled(template: Expr, thens: list[Expr]) -> Expr:
-    """`template` with its blanks, which end sequences, replaced."""
-    match template:
-        case Ref(name) if name[0] == _BLANK:
-            return thens[int(name[1:])]
-        case Seq(items):
-            return seq(*items[:-1], _filled(items[-1], thens))
-        case Alt(options):
-            return Alt(tuple(_filled(option, thens) for option in options))
-        case _:
-            return template
 
 
 def _join(items: list[Expr]) -> Expr:

@@ -7,24 +7,28 @@ not made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from converters.grammar.charset import ANY, CharSet, Range
-from converters.grammar.expr import EMPTY, NEVER, Chars, Expr, Lit, alt, chars, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, Seq, alt, chars, children, rep, seq
 
 _CONTROLS = CharSet.span(0, 0x1F)
 _ASCII = CharSet.span(0, 0x7F)
 _SHORT = {0x22: '"', 0x5C: "\\", 0x2F: "/", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Spelling:
-    """Which spellings are allowed: `raw` characters, one-letter escapes by code point, characters that `\\u` may spell."""
+    """Which spellings are allowed: `raw` characters, one-letter escapes by code point, characters that `\\u` may spell.
+
+    There are only the ones below; they are told apart by identity.
+    """
 
     name: str
     raw: CharSet
-    short: Mapping[int, str] = field(hash=False)
+    short: Mapping[int, str]
     hexed: CharSet
     upper: bool
 
@@ -48,29 +52,54 @@ DUMPS_RAW = Spelling("dumps-raw", JSON.raw, _DUMPS_SHORT, _CONTROLS & DUMPS.hexe
 DUMPS_ASCII = Spelling("dumps-ascii", JSON.raw & _ASCII, _DUMPS_SHORT, DUMPS.hexed, upper=False)
 """`json.dumps` as it comes: other characters than ASCII are escaped."""
 
+_THEN, _PART = "?!"  # begin the names of blanks, and of no rule
+_MIN_PART = 8  # nodes of an expression worth a name
+
 Branch = tuple[CharSet, Expr]
 _Content = tuple[tuple[int, tuple[Range, ...]], ...]  # (index of a branch, its code points relative to the block)
 
 
-def spelled(branches: Sequence[Branch], spelling: Spelling) -> Expr:
+def spelled(branches: Sequence[Branch], spelling: Spelling, name: Callable[[Expr], Expr] | None = None) -> Expr:
     """One spelled character of a branch's set, then the branch's expression. The sets are disjoint.
 
-    The branches share one path through the escapes, so that no two alternatives begin alike.
+    The branches share one path through the escapes, so that no two alternatives begin alike. `name` may make rules of the
+    larger parts that come back in every state that tells the same sets apart.
     """
-    raw = [seq(chars(charset & spelling.raw), then) for charset, then in branches]
-    escape = _escape(branches, spelling)
-    return alt(*raw, seq(Lit("\\"), escape) if escape != NEVER else NEVER)
+    template, parts = _template(tuple(charset for charset, _ in branches), spelling)
+    named = [name(part) if name else part for part in parts]
+    return _filled(template, [then for _, then in branches], named)
 
 
-def _escape(branches: Sequence[Branch], spelling: Spelling) -> Expr:
+@lru_cache(maxsize=4096)
+def _template(sets: tuple[CharSet, ...], spelling: Spelling) -> tuple[Expr, tuple[Expr, ...]]:
+    """`spelled` with blanks where the branches' expressions go, and for the parts worth a name; and these parts."""
+    blanks: list[Branch] = [(charset, Ref(f"{_THEN}{i}")) for i, charset in enumerate(sets)]
+    raw = [seq(chars(charset & spelling.raw), then) for charset, then in blanks]
+    digits = _Hex([then for _, then in blanks], spelling.upper)
+    escape = _escape(blanks, spelling, digits)
+    return alt(*raw, seq(Lit("\\"), escape) if escape != NEVER else NEVER), tuple(digits.parts)
+
+
+def _filled(template: Expr, thens: Sequence[Expr], parts: Sequence[Expr]) -> Expr:
+    """`template` with its blanks replaced."""
+    match template:
+        case Ref(name):
+            return (thens if name[0] == _THEN else parts)[int(name[1:])]
+        case Seq(items) if items:
+            return seq(*(_filled(item, thens, parts) if isinstance(item, Ref | Alt) else item for item in items))
+        case Alt(options):
+            return Alt(tuple(_filled(option, thens, parts) for option in options))
+        case _:
+            return template
+
+
+def _escape(branches: Sequence[Branch], spelling: Spelling, digits: _Hex) -> Expr:
     """What stands after the backslash."""
-    by_then: dict[Expr, list[str]] = {}
+    letters: list[Expr] = []
     for charset, then in branches:
-        for point, letter in spelling.short.items():
-            if point in charset:
-                by_then.setdefault(then, []).append(letter)
-    letters = [seq(_one_of(found), then) for then, found in by_then.items()]
-    hexed = _Hex([then for _, then in branches], spelling.upper).of([charset & spelling.hexed for charset, _ in branches])
+        found = [letter for point, letter in spelling.short.items() if point in charset]
+        letters += [seq(_one_of(found), then)] if found else []
+    hexed = digits.of([charset & spelling.hexed for charset, _ in branches])
     return alt(*letters, seq(Lit("u"), hexed) if hexed != NEVER else NEVER)
 
 
@@ -82,7 +111,9 @@ class _Hex:
     """The tree of hexadecimal digits after `\\u`, equal subtrees made once."""
 
     def __init__(self, thens: Sequence[Expr], upper: bool) -> None:
-        self.thens = thens
+        self.thens = [*thens, EMPTY]
+        self.alone = len(thens)  # the branch that stands for "any one of them, which comes later"
+        self.parts: list[Expr] = []
         self.upper = upper
         self.memo: dict[tuple[int, _Content], Expr] = {}
 
@@ -101,6 +132,9 @@ class _Hex:
         """Digits for the code points of `content`. Radix -4 is two bits of a surrogate: its second digit, 8 to b or c to f."""
         if not content:
             return NEVER
+        if len(content) == 1 and content[0][0] != self.alone:
+            whole = self.digits(((self.alone, content[0][1]),), radices)
+            return seq(self.part(whole), self.thens[content[0][0]])
         if not radices:
             return self.thens[content[0][0]]
         size = 1
@@ -118,12 +152,30 @@ class _Hex:
         """Group the values of the first digit by what may follow."""
         by_rest: dict[_Content, list[int]] = {}
         first = _first_digit(radices)
-        for value in range(abs(radices[0])):
+        touched = {value for _, ranges in content for lo, hi in ranges for value in range(lo // size, hi // size + 1)}
+        for value in sorted(touched):
             rest = _restrict(content, value * size, size)
-            if rest:
-                by_rest.setdefault(rest, []).append(first + value)
-        groups = (seq(self.digit(values), self.digits(rest, radices[1:])) for rest, values in by_rest.items())
-        return seq(self._pair_prefix(radices), alt(*groups))
+            by_rest.setdefault(rest, []).append(first + value)
+        options: list[Expr] = []
+        decided: dict[int, list[Expr]] = {}
+        for rest, values in by_rest.items():
+            if len(rest) == 1:
+                tail = self.digits(((self.alone, rest[0][1]),), radices[1:])
+                decided.setdefault(rest[0][0], []).append(seq(self.digit(values), tail))
+            else:
+                options.append(seq(self.digit(values), self.digits(rest, radices[1:])))
+        for branch, found in decided.items():
+            whole = alt(*found)
+            options.append(seq(whole if branch == self.alone else self.part(whole), self.thens[branch]))
+        return seq(self._pair_prefix(radices), alt(*options))
+
+    def part(self, expr: Expr) -> Expr:
+        """A blank for `expr` if it is worth a name."""
+        if len(self.thens) == 2 or _n_nodes(expr) < _MIN_PART:
+            return expr
+        if expr not in self.parts:
+            self.parts.append(expr)
+        return Ref(f"{_PART}{self.parts.index(expr)}")
 
     def _all(self, radices: tuple[int, ...], then: Expr) -> Expr:
         """Every combination of digits."""
@@ -145,6 +197,10 @@ class _Hex:
         """One hexadecimal digit of these values."""
         text = "".join(f"{value:x}" for value in values)
         return _one_of(sorted(set(text + text.upper() if self.upper else text)))
+
+
+def _n_nodes(expr: Expr) -> int:
+    return 1 + sum(map(_n_nodes, children(expr)))
 
 
 def _first_digit(radices: tuple[int, ...]) -> int:
