@@ -65,9 +65,10 @@ def read_constraint(body: JsonObject, limits: RequestLimits) -> RequestedConstra
     others = _read_all(EXCLUSIVE_FIELDS, request)
     _check_conflicts(guided, others)
     options = _read_options(request)
+    is_described = _read_flag("inject_schema", request)
     for name, reading in (*guided.items(), *others.items()):
         merged = replace(options, **dict(reading.options))
-        return RequestedConstraint(reading.constraint, merged, name, reading.kind, reading.param)
+        return RequestedConstraint(reading.constraint, merged, name, reading.kind, reading.param, is_described)
     return None
 
 
@@ -462,12 +463,16 @@ def _read_options(request: _Request) -> CompileOptions:
     for name in ("guided_whitespace_pattern", "whitespace_pattern"):
         if (field := request.get(name)) is not None:
             options = replace(options, whitespace_pattern=_regex(field.value, field.path, request).pattern)
-    if (field := request.get("lenient")) is not None:
-        options = replace(options, lenient=_flag(field.value, field.path))
+    options = replace(options, lenient=_read_flag("lenient", request))
     orphan = request.get("constraint_type")
     if orphan is not None and request.get("constraint") is None:
         raise BadRequest(f"{orphan.path} is set, but constraint is not", param=orphan.path)
     return options
+
+
+def _read_flag(name: str, request: _Request) -> bool:
+    field = request.get(name)
+    return field is not None and _flag(field.value, field.path)
 
 
 # ---- the tables

@@ -11,6 +11,7 @@ from typing_extensions import assert_never
 
 from server.chat import types
 from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_requested, constraint_notices
+from server.chat.description import with_description
 from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
 from server.chat.prompt import builtin_template, can_think, render_prompt
@@ -97,6 +98,8 @@ class Service:
         )
         jobs: list[_Job] = []
         for i, prompt in enumerate(request.prompts):
+            if request.constraint is not None and request.constraint.is_described and isinstance(prompt, ChatPrompt):
+                prompt = with_description(prompt, request.constraint.constraint)
             ready = self._with_prompt(base, prompt, model)
             echo = await _prompt_text(ready, model.engine) if request.echo else None
             if len(request.prompts) > 1:

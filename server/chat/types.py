@@ -24,7 +24,7 @@ class RequestedConstraint:
     """The one constraint of a request, not yet compiled.
 
     `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
-    request, for errors.
+    request, for errors. `is_described`: the prompt tells the model of it.
     """
 
     constraint: Constraint
@@ -32,6 +32,7 @@ class RequestedConstraint:
     source: str
     kind: str
     param: str
+    is_described: bool = False
 
 
 @dataclass(frozen=True, slots=True)

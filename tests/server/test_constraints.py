@@ -210,6 +210,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"json_schema": []}, "must be a JSON Schema", "json_schema"),
     ({"whitespace": "none", "guided_json": {}}, "must be one of", "whitespace"),
     ({"lenient": "yes", "guided_json": {}}, "must be a boolean", "lenient"),
+    ({"inject_schema": "yes", "guided_json": {}}, "must be a boolean", "inject_schema"),
     ({"extra_body": []}, "must be an object", "extra_body"),
     ({"guided_regex": "a", "extra_body": {"guided_regex": "b"}}, "set twice", "extra_body.guided_regex"),
     ({"guided_choice": ["a"], "guided_regex": 5}, "must be a string", "guided_regex"),

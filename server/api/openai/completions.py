@@ -46,8 +46,10 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
     merged = merge_extra_body(body)
     if merged.get("suffix", ("", ""))[1] != "":
         raise UnsupportedParameter("suffix is not supported: this server fills no middles", param="suffix")
-    n, best_of = fields.n or 1, _best_of(fields)
-    is_ranked = best_of > n
+    if merged.get("inject_schema", ("", False))[1]:
+        raise UnsupportedParameter("inject_schema needs a chat's messages", param="inject_schema")
+    best_of = _best_of(fields)
+    is_ranked = best_of > (fields.n or 1)
     request = GenerateRequest(
         prompts=_prompts(merged),
         model=fields.model,

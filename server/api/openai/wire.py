@@ -91,6 +91,13 @@ def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
     return tuple(pairs)
 
 
+def _on_length(value: object) -> str:
+    """What happens to a constrained reply at max_tokens. "cut" is all there is so far."""
+    if value != "cut":
+        raise PydanticCustomError("unsupported", 'is not supported: only "cut" is')
+    return "cut"
+
+
 def _breakers(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise _wrong("a list of non-empty strings")
@@ -152,6 +159,7 @@ class SamplingFields(BaseModel):
     min_tokens: Count | None = None
     ignore_eos: Boolean | None = None
     grammar_first: Boolean | None = None
+    on_length: Annotated[str, BeforeValidator(_on_length)] | None = None
 
     @property
     def is_stream(self) -> bool:

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from converters.compile import Compiled, Relaxation, Stats
+from converters.constraint import AnyJson, Choice, Constraint, Gbnf, JsonSchema, Lark, Regex, StructuralTag
 from converters.errors import InvalidSource, LimitExceeded, Position, UnsupportedFeature
 from server.chat.constraint import MAX_HEADER_BYTES, constraint_notices, dotted, encode_notices, reject
+from server.chat.description import describe
 from server.chat.types import Notice
 from server.engine.messages import EngineEvent, EngineRequest
 from server.errors import BadRequest, ConstraintRejected, ContextOverflow
 from server.settings import Settings
-from tests.server.fakes import FakeEngine, serve, with_info
+from tests.server.fakes import FakeEngine, Served, serve, with_info
 
 THINKER = "{{ messages[0].content }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
 
@@ -105,3 +107,34 @@ async def test_what_the_engine_refuses_names_the_field(error: BadRequest, fields
         reply = await served.chat(**fields)
         assert reply.status_code == 400
         assert reply.json()["error"]["param"] == param
+
+
+async def test_a_constraint_is_described_only_when_asked(served: Served) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    user = {"role": "user", "content": "hi"}
+    await served.chat(guided_choice=["red", "blue"])
+    await served.chat(guided_choice=["red", "blue"], inject_schema=True)
+    await served.chat(guided_choice=["red", "blue"], inject_schema=True, messages=[system, user])
+    plain, alone, appended = [str(request.prompt) for request in served.engine.requests]
+    assert "red | blue" not in plain
+    assert alone.index("red | blue") < alone.index(">user\nhi")
+    assert appended.index("Be brief.") < appended.index("red | blue") < appended.index(">user\nhi")
+    assert appended.count("<|im_start|>system") == 1
+    assert (await served.complete(guided_choice=["red"], inject_schema=True)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("constraint", "shown"),
+    [
+        (Regex("[0-9]+"), "[0-9]+"),
+        (JsonSchema({"type": "integer"}), '{"type":"integer"}'),
+        (AnyJson(object_only=True), "JSON object"),
+        (Gbnf('root ::= "a"'), 'root ::= "a"'),
+        (Lark('start: "a"'), 'start: "a"'),
+        (StructuralTag({"tag": "t"}), '{"tag":"t"}'),
+        (Choice(tuple(map(str, range(100)))), "100 in all"),
+    ],
+)
+def test_descriptions_show_the_source(constraint: Constraint, shown: str) -> None:
+    assert shown in describe(constraint)
+    assert len(describe(Gbnf("x" * 100_000))) < 5000
