@@ -59,13 +59,15 @@ _CODES: dict[type[ConversionError], str] = {
     Unsatisfiable: "unsatisfiable_constraint",
     LimitExceeded: "limit_exceeded",
 }
+_SETTINGS = {"grammar_bytes": "compiled_grammar_bytes", "regex_grammar_bytes": "compiled_regex_bytes"}
+"""What the command line calls the compiler's limits whose names a request's limits have too."""
 
 
 def reject(error: ConversionError, param: str) -> ConstraintRejected:
     """A compiler's error as one of the request: `param` is extended by the path inside the source."""
     full = param + dotted(error.path or "")
     position = f" (line {error.position.line}, column {error.position.column})" if error.position is not None else ""
-    limit = f" [{error.limit} = {error.value:g}]" if isinstance(error, LimitExceeded) else ""
+    limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.12g}]" if isinstance(error, LimitExceeded) else ""
     return ConstraintRejected(f"{full}: {error.reason}{position}{limit}", param=full, code=_CODES.get(type(error)))
 
 
