@@ -183,9 +183,14 @@ class Client:
     # -- life and death
 
     async def start(self) -> ModelInfo:
+        return await asyncio.shield(self._ensure_starting())
+
+    def _ensure_starting(self) -> asyncio.Task[ModelInfo]:
+        """The one task that starts the engine; whether anybody waits for it or not, its failure is told."""
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start())
-        return await asyncio.shield(self._starting)
+            self._starting.add_done_callback(_log_failure)
+        return self._starting
 
     async def _start(self) -> ModelInfo:
         if self._state == "ready" and self._info is not None:
@@ -196,8 +201,10 @@ class Client:
         try:
             self._link = self._connect(self._take, self._bury)
             self._info = await self._loaded
+            if self._link is None:
+                raise EngineStartFailed("the model process ended as soon as it had loaded the model")
         except (EngineStartFailed, OSError) as error:
-            self._disconnect("failed")
+            self._disconnect("stopped" if self._state == "stopped" else "failed")
             raise EngineStartFailed(str(error)) from error
         self._state = "ready"
         for grammar in self._grammars.all():
@@ -207,8 +214,8 @@ class Client:
 
     async def stop(self) -> None:
         self._disconnect("stopped")
-        if self._starting is not None:
-            self._starting.cancel()
+        if self._loaded is not None and not self._loaded.done():
+            self._loaded.set_exception(EngineStartFailed("the model was stopped while it was being loaded"))
         self._fail_all("the model has been stopped")
 
     def _disconnect(self, state: ModelState) -> None:
@@ -226,8 +233,7 @@ class Client:
         logger.error("%s", last_words)
         self._state = "restarting"
         self._fail_all(last_words)
-        self._starting = asyncio.create_task(self._start())
-        self._starting.add_done_callback(_log_failure)
+        self._ensure_starting()
 
     def _fail_all(self, reason: str) -> None:
         for queue in self._events.values():
@@ -235,7 +241,6 @@ class Client:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(EngineDied(reason))
-        self._answers.clear()
 
     async def _ready(self) -> None:
         """Returns when the engine can take messages. Raises ModelLoading, EngineStartFailed, EngineDied."""
@@ -264,7 +269,7 @@ class Client:
                     if (queue := self._events.get(event.id)) is not None:
                         queue.put_nowait(event)
             case Reply():
-                answer = self._answers.pop(message.question, None)
+                answer = self._answers.get(message.question)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
             case Ready():
@@ -332,7 +337,10 @@ class Client:
         await self._ready()
         answer = self._answers[question.question] = asyncio.get_running_loop().create_future()
         self._send(question)
-        reply = await answer
+        try:
+            reply = await answer
+        finally:
+            self._answers.pop(question.question, None)
         if reply.error is not None:
             raise BadRequest(reply.error)
         return reply.value
@@ -357,7 +365,7 @@ def as_error(failed: Failed) -> ServerError:
 
 def _log_failure(task: asyncio.Task[ModelInfo]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the model can't be restarted: %s", error)
+        logger.error("the model can't be started: %s", error)
 
 
 class ProcessClient(Client):

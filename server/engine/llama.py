@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import llama_cpp as lib
@@ -28,7 +28,7 @@ from server.engine.threads import default_threads
 _DEFAULT_CTX = 8192
 _RANDOM_SEED = 0xFFFFFFFF  # llama.cpp's word for "any seed"
 _PIECE_BYTES = 256
-_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml's log levels
+_WARNING, _ERROR = 3, 4  # ggml's log levels
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
@@ -40,14 +40,36 @@ class LoadError(Exception):
     """The model can't be loaded. One line, for the user."""
 
 
-# ---- logging: warnings and errors go to stderr, where the parent keeps the last lines
+class NativeLog:
+    """llama.cpp's log: warnings and errors go on to stderr, where the parent keeps them.
+
+    The first error is kept: it has the reason, those after it only say who else failed by it.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+        self._callback = lib.llama_log_callback(self._write)
+        lib.llama_log_set(self._callback, None)
+
+    def clear(self) -> None:
+        """Something new begins."""
+        self.first_error = "no reason given"
+        self._has_error = False
+
+    def _write(self, level: int, text: bytes, _data: object) -> None:
+        if level not in (_WARNING, _ERROR):
+            return
+        line = text.decode("utf-8", "replace")
+        sys.stderr.write(line)
+        if level == _ERROR and line.strip() and not self._has_error:
+            self._has_error = True
+            self.first_error = " ".join(line.split())
 
 
-@lib.llama_log_callback  # type: ignore[untyped-decorator]
-def _log(level: int, text: bytes, _data: object) -> None:
-    """Lines that continue another are progress dots; they go with it."""
-    if _WARNING <= level < _CONTINUED:
-        sys.stderr.write(text.decode("utf-8", "replace"))
+@cache
+def native_log() -> NativeLog:
+    """The one log: llama.cpp has one callback for the whole process."""
+    return NativeLog()
 
 
 # ---- candidates and samplers
@@ -270,7 +292,8 @@ class LlamaBackend:
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        lib.llama_log_set(_log, None)
+        self._log = native_log()
+        self._log.clear()
         lib.llama_backend_init()
         self._model = self._load(spec)
         self.vocabulary = LlamaVocabulary(lib.llama_model_get_vocab(self._model))
@@ -289,13 +312,12 @@ class LlamaBackend:
         self._scratch = NativeCandidates(self.vocabulary.n_tokens)
         self.info = self._describe(spec, n_train)
 
-    @staticmethod
-    def _load(spec: ModelSpec) -> Any:
+    def _load(self, spec: ModelSpec) -> Any:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = spec.n_gpu_layers
         model = lib.llama_model_load_from_file(spec.path.encode(), params)
         if not model:
-            raise LoadError(f"llama.cpp can't load {spec.path}")
+            raise LoadError(f"llama.cpp can't load {spec.path}: {self._log.first_error}")
         if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
             raise LoadError(f"{spec.path} is not a decoder-only language model")
         return model
@@ -314,7 +336,8 @@ class LlamaBackend:
         params.swa_full = True  # sequences share prefixes by cell, which a sliding window would lose
         context = lib.llama_init_from_model(self._model, params)
         if not context:
-            raise LoadError(f"no memory for a context of {params.n_ctx} tokens ({spec.n_slots} × {self._n_ctx_slot})")
+            wanted = f"{params.n_ctx} tokens ({spec.n_slots} slots of {self._n_ctx_slot})"
+            raise LoadError(f"llama.cpp can't make a context of {wanted}: {self._log.first_error}")
         return context
 
     def _describe(self, spec: ModelSpec, n_train: int) -> ModelInfo:

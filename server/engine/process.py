@@ -20,7 +20,7 @@ from server.engine.messages import Load, ModelSpec, ToChild, ToParent
 logger = logging.getLogger(__name__)
 
 _COMMAND = (sys.executable, "-m", "server.engine.worker")
-_N_LAST_LINES = 20
+_N_LAST_LINES = 3
 _STDERR_GRACE_S = 0.5  # how long the last lines may take to arrive after the process has ended
 
 
@@ -97,7 +97,7 @@ class ProcessLink:
         self._call(self._tell_death, f"the model process ended with {_describe(code)}{self._last_words()}")
 
     def _last_words(self) -> str:
-        return "".join(f"\n{line}" for line in self._last_lines)
+        return f"; its last words: {' / '.join(self._last_lines)}" if self._last_lines else ""
 
     def _call(self, function: object, argument: object) -> None:
         try:

@@ -310,6 +310,16 @@ def is_alive(pid: int) -> bool:
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+async def test_a_client_stopped_while_it_loads_stays_stopped(tiny_bpe: Path) -> None:
+    client = ProcessClient(ModelSpec(str(tiny_bpe)))
+    starting = asyncio.create_task(client.start())
+    await until(lambda: client.pid is not None)
+    await client.stop()
+    with pytest.raises(EngineStartFailed):
+        await starting
+    assert (client.state, client.pid) == ("stopped", None)
+
+
 PARENT = """
 import asyncio, sys
 from server.engine.client import ProcessClient
