@@ -6,6 +6,7 @@ the extremes (`EMPTY` matches only the empty string, `NEVER` matches nothing) an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -66,6 +67,9 @@ class Rep:
 
 
 Expr: TypeAlias = Lit | Chars | Token | Ref | Seq | Alt | Rep
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
+_ILLEGAL_CHAR = re.compile(r"[^A-Za-z0-9-]")
 
 EMPTY = Seq(())
 NEVER = Alt(())
@@ -134,16 +138,16 @@ class RuleBook:
     def __init__(self) -> None:
         self._rules: dict[str, Expr] = {}
         self._taken: set[str] = {"root"}
-        self._numbers: dict[str, int] = {}  # the last number given to each base, so that naming is not quadratic
+        self._numbers: dict[str, int] = {}  # the last number given out with a name
 
     def reserve(self, hint: str) -> Ref:
         """A fresh rule name like `hint` (made legal for llama.cpp), to be defined later: recursion needs it."""
-        base = "".join(c if c.isascii() and c.isalnum() else "-" for c in hint).strip("-") or "rule"
-        name, n = base, self._numbers.get(base, 1)
+        base = hint if _LEGAL_NAME.match(hint) else _ILLEGAL_CHAR.sub("-", hint).strip("-") or "rule"
+        name, number = base, self._numbers.get(base, 1)
         while name in self._taken:
-            n += 1
-            name = f"{base}-{n}"
-        self._numbers[base] = n
+            number += 1
+            name = f"{base}-{number}"
+        self._numbers[base] = number
         self._taken.add(name)
         return Ref(name)
 

@@ -122,16 +122,13 @@ class Matcher:
         """The state after the bytes of one token's piece, which may begin and end inside a character."""
         if piece in state._row:
             return state._row[piece]
-        after = self._advance_piece(state, piece)
+        decoded = decode_piece(piece, state.partial)
+        after = self._after_points(state, *decoded) if decoded is not None else None
         self._remember(state)
         state._row[piece] = after
         return after
 
-    def _advance_piece(self, state: State, piece: bytes) -> State | None:
-        decoded = decode_piece(piece, state.partial) if piece and piece[0] else None
-        if decoded is None:
-            return None
-        points, partial = decoded
+    def _after_points(self, state: State, points: list[int], partial: Partial | None) -> State | None:
         after: State | None = self._state(state.cells, None)
         for point in points:
             after = self._advance_class(after, point) if after is not None else None
@@ -142,13 +139,23 @@ class Matcher:
         return self._state(after.cells, partial)
 
     def advance_token(self, state: State, token: int, piece: bytes) -> State | None:
-        """The state after a token of the vocabulary: by its id where the grammar names tokens, by its piece elsewhere."""
+        """The state after a token of the vocabulary: by its id where the grammar names tokens, by its piece elsewhere.
+
+        Where a token's first characters lead to a place that names tokens, llama.cpp's `apply` lets it through and its
+        `accept` ends the process; here the answer is None.
+        """
         by_piece = self.advance_bytes(state, piece)
-        by_name = self._after_token(state, [self._matches_id(t, token) for t in self.program.tokens])
-        if not by_name:
+        if not self.program.tokens:
             return by_piece
-        cells = by_name if by_piece is None else by_name | dict.fromkeys(by_piece.cells)
-        return self._state(tuple(cells), by_piece.partial if by_piece is not None else None)
+        decoded = decode_piece(piece, state.partial)
+        if decoded is None or not decoded[0]:
+            return by_piece
+        cells = self._after_token(state, [self._matches_id(symbol, token) for symbol in self.program.tokens])
+        if not cells:
+            return by_piece
+        if by_piece is not None:
+            cells.update(dict.fromkeys(by_piece.cells))
+        return self._state(tuple(cells), decoded[1])
 
     def advance_symbol(self, state: State, token: str | int) -> State | None:
         """The state after a token as the grammar names it, by text or id; no characters."""

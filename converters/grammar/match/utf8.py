@@ -35,6 +35,8 @@ def decode_piece(piece: bytes, before: Partial | None) -> tuple[list[int], Parti
     None when llama.cpp refuses the piece whatever the grammar. Bytes after a NUL don't count.
     """
     data = piece.split(b"\0", 1)[0]
+    if not data:
+        return None
     points: list[int] = []
     at, n_missing, value = 0, 0, 0
     if before is not None:

@@ -11,7 +11,7 @@ from converters.errors import LimitExceeded
 from converters.grammar.expr import Grammar
 from converters.grammar.passes.fixpoint import components, left_refs, nullable_rules
 
-MAX_WAYS = 200_000
+MAX_WAYS = 50_000
 MAX_DEPTH = 5_000
 
 

@@ -36,7 +36,8 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
             raise _unsupported(max(recursive, key=len))
         maker = NonEmpty(grammar, corners.nullable)
         rules = dict(grammar.rules)
-        for system in [_Untangling(part, grammar, maker, rules) for part in recursive]:  # all names first: one may need another's
+        systems = [_Untangling(part, grammar, maker, rules) for part in recursive]  # one may need the names of another
+        for system in systems:
             system.run()
         while made := maker.take():
             rules.update(made)

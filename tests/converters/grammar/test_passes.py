@@ -11,6 +11,7 @@ from converters.grammar.expr import NEVER, Chars, Grammar, Lit, Ref, Rep, alt, l
 from converters.grammar.gbnf import print_grammar, print_prepared
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, build_tables
+from converters.grammar.match.probe import check_stacks
 from converters.grammar.passes import TIDY, TIDY_AGAIN, prepare, printable
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
@@ -69,11 +70,12 @@ def test_a_prepared_grammar_can_be_walked(grammar: Grammar) -> None:
 def test_llama_cpp_and_the_matcher_read_it_as_it_was_meant(oracle: Oracle, grammar: Grammar) -> None:
     try:
         ready = prepared(grammar)
+        matcher = Matcher.from_tables(build_tables(ready))
+        check_stacks(matcher, Budget())
     except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
         return
     meant = [text in sentences(grammar) for text in TEXTS]
     assert oracle.accepts(print_grammar(ready), TEXTS) == meant
-    matcher = Matcher.from_tables(build_tables(ready))
     assert [matcher.accepts(text) for text in TEXTS] == meant
 
 
