@@ -186,11 +186,16 @@ class Client:
         return await asyncio.shield(self._ensure_starting())
 
     def _ensure_starting(self) -> asyncio.Task[ModelInfo]:
-        """The one task that starts the engine; whether anybody waits for it or not, its failure is told."""
+        """The one task that starts the engine."""
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start())
-            self._starting.add_done_callback(_log_failure)
+            self._starting.add_done_callback(self._log_failure)
         return self._starting
+
+    def _log_failure(self, task: asyncio.Task[ModelInfo]) -> None:
+        """A first start is told to its caller; a restart may have nobody who waits for it."""
+        if not task.cancelled() and (error := task.exception()) is not None and self._info is not None:
+            logger.error("the model can't be restarted: %s", error)
 
     async def _start(self) -> ModelInfo:
         if self._state == "ready" and self._info is not None:
@@ -361,11 +366,6 @@ def as_error(failed: Failed) -> ServerError:
             return GenerationFailed(failed.message)
         case _:
             assert_never(failed.kind)
-
-
-def _log_failure(task: asyncio.Task[ModelInfo]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the model can't be started: %s", error)
 
 
 class ProcessClient(Client):
