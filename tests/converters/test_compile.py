@@ -1,0 +1,188 @@
+"""The pipeline: what it raises, what it bounds, and the cache in front of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from converters import (
+    AnyJson,
+    Choice,
+    CompileOptions,
+    Constraint,
+    ConversionError,
+    Gbnf,
+    InvalidSource,
+    JsonSchema,
+    Lark,
+    LimitExceeded,
+    Limits,
+    Regex,
+    Unsatisfiable,
+    compile_constraint,
+)
+from converters.compile import CompileCache, cache_key
+from converters.grammar.match import Matcher
+from tests.oracle import Oracle
+
+EVERY_KIND: list[tuple[Constraint, str, str]] = [
+    (Choice(("yes", "no")), "yes", "y"),
+    (Regex("a+b"), "aab", "a"),
+    (JsonSchema({"type": "integer"}), "12", "a"),
+    (AnyJson(), '{"a":[1,null]}', "{"),
+    (AnyJson(object_only=True), '{"a":1}', "1"),
+    (Gbnf('root ::= "a" x\nx ::= "b"'), "ab", "a"),
+    (Lark('start: "a" B\nB: /b+/'), "abb", "a"),
+]
+
+
+@pytest.mark.parametrize(("constraint", "sentence", "other"), EVERY_KIND, ids=[type(row[0]).__name__ for row in EVERY_KIND])
+def test_compiles_every_kind(oracle: Oracle, constraint: Constraint, sentence: str, other: str) -> None:
+    compiled = compile_constraint(constraint)
+    assert oracle.accepts(compiled.gbnf, [sentence, other]) == [True, False]
+    matcher = Matcher.from_tables(compiled.tables)
+    assert [matcher.accepts(sentence), matcher.accepts(other)] == [True, False]
+    assert compiled.stats.n_rules == compiled.gbnf.count("::=")
+    assert compiled.stats.compile_ms > 0
+
+
+def nested(n: int) -> Any:
+    value: Any = {"type": "integer"}
+    for _ in range(n):
+        value = {"type": "array", "items": value}
+    return value
+
+
+HOSTILE: list[Constraint] = [
+    Gbnf("root ::= " + "(" * 60_000 + '"a"' + ")" * 60_000),
+    Gbnf("root ::= " + "(" * 60_000),
+    Gbnf('root ::= "a" root'),
+    Gbnf("root ::= root"),
+    Gbnf(""),
+    Gbnf("\0"),
+    Gbnf('root ::= ((root "a" | root "b")* "c"? root?)*'),
+    Gbnf("root ::= r0\n" + "\n".join(f'r{i} ::= r{i + 1} "a" | r{i + 2} "b" | r{i + 1} "c" "d"?' for i in range(300))),
+    Gbnf("root ::= " + 'x "a" | ' * 500 + "x\nx ::= " + "root? " * 30),
+    Gbnf('root ::= ("a" | "a" root | root root)*'),
+    Regex("(" * 10_000),
+    Regex("(a|b)*a(a|b){17}"),
+    Regex("(" * 400 + "a" + ")*" * 400),
+    Regex("((a{0,100}){0,100}){0,100}"),
+    Regex("[" * 5000),
+    Lark("start: " + "(" * 5000 + '"a"' + ")" * 5000),
+    Lark("start: start"),
+    Lark(""),
+    JsonSchema(nested(5000)),
+    JsonSchema({"$ref": "#"}),
+    JsonSchema({"minLength": -1}),
+    JsonSchema("text"),
+    JsonSchema({"const": float("nan")}),
+    JsonSchema({"pattern": "("}),
+    Choice(()),
+]
+
+
+@pytest.mark.parametrize("constraint", HOSTILE, ids=range(len(HOSTILE)))
+def test_raises_nothing_but_conversion_errors_and_in_time(constraint: Constraint) -> None:
+    started = time.perf_counter()
+    with pytest.raises(ConversionError) as caught:
+        compile_constraint(constraint)
+    assert str(caught.value)
+    assert time.perf_counter() - started < 6.0  # the limit is 2 s; other tests share the machine
+
+
+@pytest.mark.parametrize("text", ['root ::= ("a" | "a" root | root root)*', "root ::= (x? x?){3,20}\nx ::= [a-c] x? | x x"])
+def test_an_ambiguous_grammar_is_refused(text: str) -> None:
+    with pytest.raises(LimitExceeded, match="ambiguous") as caught:
+        compile_constraint(Gbnf(text))
+    assert caught.value.limit == "grammar_ambiguity"
+
+
+def test_sizes_are_limited_by_kind() -> None:
+    small = CompileOptions(limits=Limits(regex_grammar_bytes=100, grammar_bytes=200))
+    with pytest.raises(LimitExceeded, match=r"regex .*has \d+ bytes, more than the limit of 100") as caught:
+        compile_constraint(Regex("|".join(f"{c}{c}x{c}y{c}z" for c in "abcdefgh")), small)
+    assert (caught.value.limit, caught.value.value) == ("regex_grammar_bytes", 100)
+    with pytest.raises(LimitExceeded) as caught:
+        compile_constraint(Gbnf('root ::= "' + "a" * 200 + '"'), small)
+    assert (caught.value.limit, caught.value.value) == ("grammar_bytes", 200)
+    assert compile_constraint(Gbnf('root ::= "' + "a" * 150 + '"'), small)
+
+
+def test_time_is_limited() -> None:
+    with pytest.raises(LimitExceeded, match="longer than 0 s") as caught:
+        compile_constraint(Gbnf('root ::= "a"'), CompileOptions(limits=Limits(compile_s=0)))
+    assert caught.value.limit == "compile_s"
+
+
+def test_an_empty_language_is_unsatisfiable() -> None:
+    with pytest.raises(Unsatisfiable):
+        compile_constraint(Gbnf('root ::= "a" dead\ndead ::= [z-a]'))
+
+
+def test_notes_reach_the_caller() -> None:
+    assert "defined again" in compile_constraint(Gbnf('root ::= x\nx ::= "a"\nx ::= "b"')).notes[0]
+
+
+# ---- the cache
+
+
+def distinct(values: Sequence[Any]) -> bool:
+    return len({cache_key(JsonSchema({"const": value})) for value in values}) == len(values)
+
+
+def test_keys_tell_apart_what_python_calls_equal() -> None:
+    assert distinct([1, True, 1.0, "1", None, [1], {"a": 1}])
+    assert distinct([0, False, 0.0, -0.0, "", [], {}])
+    assert distinct([Decimal("0.1"), Decimal("0.10000000000000001")])
+    assert cache_key(JsonSchema({"a": 1, "b": 2})) != cache_key(JsonSchema({"b": 2, "a": 1}))
+    assert cache_key(JsonSchema({})) != cache_key(JsonSchema({}, formats="annotation"))
+    assert cache_key(JsonSchema({})) != cache_key(JsonSchema({}), CompileOptions(lenient=True))
+    assert cache_key(Regex("a")) != cache_key(Gbnf("a")) != cache_key(Lark("a"))
+    assert cache_key(JsonSchema({"a": (1, 2)})) == cache_key(JsonSchema({"a": [1, 2]}))
+    assert cache_key(Regex("a")) == cache_key(Regex("a"), CompileOptions())
+
+
+def test_what_is_no_json_has_no_key() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for value in (object(), {1, 2}, loop):
+        with pytest.raises(InvalidSource):
+            cache_key(JsonSchema({"const": value}))  # type: ignore[dict-item]
+
+
+def test_the_cache_gives_back_what_it_keeps() -> None:
+    cache = CompileCache()
+    first, hit = cache.compile(Regex("a+"))
+    assert not hit
+    second, hit = cache.compile(Regex("a+"))
+    assert hit
+    assert second is first
+    assert cache.get("unknown") is None
+    assert cache.get(cache_key(Regex("a+"))) is first
+
+
+def test_the_cache_is_bounded_in_bytes_and_drops_the_longest_unused() -> None:
+    cache = CompileCache(max_bytes=6000)
+    for i in range(40):
+        cache.compile(Regex(f"a{i}"))
+        cache.compile(Regex("kept"))
+        assert cache.n_bytes <= 6000
+    assert cache.get(cache_key(Regex("kept"))) is not None
+    assert cache.get(cache_key(Regex("a0"))) is None
+    assert 1 < len(cache) < 20
+    cache.compile(Choice(tuple(f"{i:08d}" for i in range(2000))))
+    assert cache.get(cache_key(Regex("kept"))) is not None
+    assert cache.n_bytes <= 6000
+
+
+def test_errors_are_not_kept() -> None:
+    cache = CompileCache()
+    for _ in range(2):
+        with pytest.raises(ConversionError):
+            cache.compile(Gbnf("root ::= x"))
+    assert len(cache) == 0
