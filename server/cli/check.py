@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.cli.command import Command
-from server.cli.constraint import add_constraint_options, read_constraint, read_options, read_stdin
+from server.cli.constraint import add_constraint_options, read_constraint, read_options, read_stdin, uses_stdin
 from server.cli.error import UsageError
 from server.cli.options import add_limit_options
 
@@ -24,7 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; absent or -: stdin, less one line end")
     parser.add_argument("--file", metavar="FILE", help="take the text from a file, as it is")
     parser.add_argument("--quiet", "-q", action="store_true", help="say it by the exit status only")
-    add_constraint_options(parser, required=True)
+    add_constraint_options(parser, required=True, takes_tools=True)
     add_limit_options(parser)
 
 
@@ -53,7 +53,7 @@ def _read_text(arguments: argparse.Namespace) -> str:
     if arguments.text not in (None, "-"):
         text: str = arguments.text
         return text
-    if "-" in (arguments.schema, arguments.grammar, arguments.lark):
+    if uses_stdin(arguments):
         raise UsageError("stdin can't be both the constraint and the text")
     return read_stdin("TEXT").removesuffix("\n").removesuffix("\r")
 

@@ -23,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print a report instead: size, cost, what was relaxed, outputs")
     parser.add_argument("--samples", type=whole(0, 100), default=3, metavar="N", help="random outputs in the report, default 3")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of the random outputs, default 0")
-    add_constraint_options(parser, required=True)
+    add_constraint_options(parser, required=True, takes_tools=True)
     add_limit_options(parser)
 
 
@@ -34,6 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
     assert constraint is not None  # the parser demands one
     compiled = compile_constraint(constraint, read_options(arguments))
     if arguments.explain:
+        compiled = compile_constraint(constraint, read_options(arguments))  # again: the first time is that of the imports
         _explain(type(constraint).__name__, compiled, arguments)
         return 0
     print(compiled.gbnf, end="" if compiled.gbnf.endswith("\n") else "\n")

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 
 from server.cli.command import Command
-from server.cli.constraint import add_constraint_options, read_stdin, request_fields
+from server.cli.constraint import add_constraint_options, read_stdin, request_fields, uses_stdin
 from server.cli.error import UsageError
 from server.cli.options import whole
 from server.cli.session import Piece, Session, add_session_options, open_session, sampling_fields
@@ -38,7 +38,7 @@ def _read_prompt(arguments: argparse.Namespace) -> str:
     if arguments.prompt not in (None, "-"):
         prompt: str = arguments.prompt
         return prompt
-    if "-" in (arguments.schema, arguments.grammar, arguments.lark):
+    if uses_stdin(arguments):
         raise UsageError("stdin can't be both the constraint and the prompt")
     if sys.stdin.isatty() and arguments.prompt is None:
         raise UsageError("a prompt is missing (see gramserve generate --help)")
