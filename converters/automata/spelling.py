@@ -15,7 +15,7 @@ from converters.grammar.charset import ANY, CharSet, Range
 from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, Seq, alt, chars, children, rep, seq
 
 _CONTROLS = CharSet.span(0, 0x1F)
-_ASCII = CharSet.span(0, 0x7F)
+_PLAIN = CharSet.span(0, 0x7E)  # `json.dumps` escapes DEL with the other characters than ASCII
 _SHORT = {0x22: '"', 0x5C: "\\", 0x2F: "/", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 
 
@@ -44,12 +44,12 @@ DUMPS = Spelling(
     "dumps",
     JSON.raw,
     _DUMPS_SHORT,
-    (_CONTROLS - CharSet.from_ranges((p, p) for p in _DUMPS_SHORT)) | ~_ASCII,
+    (_CONTROLS - CharSet.from_ranges((p, p) for p in _DUMPS_SHORT)) | ~_PLAIN,
     upper=False,
 )
 DUMPS_RAW = Spelling("dumps-raw", JSON.raw, _DUMPS_SHORT, _CONTROLS & DUMPS.hexed, upper=False)
 """`json.dumps(…, ensure_ascii=False)` and `JSON.stringify`: other characters than ASCII are raw."""
-DUMPS_ASCII = Spelling("dumps-ascii", JSON.raw & _ASCII, _DUMPS_SHORT, DUMPS.hexed, upper=False)
+DUMPS_ASCII = Spelling("dumps-ascii", JSON.raw & _PLAIN, _DUMPS_SHORT, DUMPS.hexed, upper=False)
 """`json.dumps` as it comes: other characters than ASCII are escaped."""
 
 _THEN, _PART = "?!"  # begin the names of blanks, and of no rule

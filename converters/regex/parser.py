@@ -219,8 +219,9 @@ class Parser:
             return Class(brackets(self, flags.ignore_case))
         if char == "\\":
             return escaped(self, flags)
-        if char in "*+?" or (char == "{" and self.counts() is not None):
-            raise self.invalid("nothing to repeat")
+        start = self.at
+        if char in "*+?{" and self.counts() is not None:
+            raise self.invalid("nothing to repeat", start)
         self.at += 1
         match char:
             case ".":
@@ -230,7 +231,7 @@ class Parser:
             case "$":
                 return At(Anchor.LINE_END if flags.multi_line else Anchor.END)
             case _:
-                return self.literal(ord(char), flags, self.at - 1)
+                return self.literal(ord(char), flags, start)
 
     def literal(self, point: int, flags: Flags, start: int) -> Node:
         """One character, in both cases if the flags say so."""
