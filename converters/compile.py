@@ -13,44 +13,26 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from threading import Lock
-from typing import Literal
 
 from typing_extensions import assert_never
 
 from converters.constraint import AnyJson, Choice, Constraint, Gbnf, JsonSchema, Lark, Regex, StructuralTag, ToolCalls
-from converters.errors import InvalidSource, LimitExceeded, UnsupportedFeature
-from converters.grammar.expr import Grammar
+from converters.errors import InvalidSource, LimitExceeded
+from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.grammar.gbnf import print_prepared
-from converters.grammar.match.tables import build_tables
+from converters.grammar.graft import Embed, graft
+from converters.grammar.match import build_tables
+from converters.grammar.match.probe import check_stacks
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget, Limits
+from converters.options import CompileOptions, Relaxation, Whitespace
 
-Whitespace = Literal["default", "compact", "spaced", "flexible"]
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """How to compile. `whitespace` and `whitespace_pattern` (a regex for each gap) count for JSON kinds only (spec section 5).
-
-    `lenient` relaxes what can't be expressed and lists it in `Compiled.relaxed`; the default refuses.
-    """
-
-    whitespace: Whitespace = "default"
-    whitespace_pattern: str | None = None
-    lenient: bool = False
-    closed_objects: bool = False  # an object schema that doesn't mention additionalProperties is closed (tool parameters)
-    limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Relaxation:
-    """Something the grammar does not hold: `path` is a JSON pointer, `reason` says what and why."""
-
-    path: str
-    reason: str
+__all__ = [
+    "CompileCache", "CompileOptions", "Compiled", "Relaxation", "Stats", "Whitespace", "cache_key", "compile_constraint",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +81,8 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
     _check_size(gbnf, constraint, options.limits)
     budget.check_deadline()
     tables = build_tables(prepared)
+    if isinstance(constraint, (Gbnf, Lark)):
+        check_stacks(text_form, budget)
     budget.check_deadline()
     stats = Stats(len(text_form.rules), budget.n_states, (time.perf_counter() - started) * 1000)
     return Compiled(gbnf, source.relaxed, source.notes, stats, tables)
@@ -138,12 +122,32 @@ def _lower(constraint: Constraint, options: CompileOptions, budget: Budget) -> _
 
             grammar, notes = lark_grammar(text, options, budget)
             return _Source(grammar, (), tuple(notes))
-        case StructuralTag():
-            raise UnsupportedFeature("structural tags are not supported yet")
-        case ToolCalls(codec=codec):
-            raise UnsupportedFeature(f"forced tool calls in the format {codec!r} are not supported yet")
+        case StructuralTag(spec):
+            from converters.structural_tag import structural_tag_grammar
+
+            grammar, notes = structural_tag_grammar(spec, options, budget, _embedder(budget))
+            return _Source(grammar, (), notes)
+        case ToolCalls():
+            from converters.tools.lower import tool_calls_grammar
+
+            grammar, notes = tool_calls_grammar(constraint, options, budget, _embedder(budget))
+            return _Source(grammar, (), notes)
         case _:
             assert_never(constraint)
+
+
+def _embedder(budget: Budget) -> Embed:
+    """Compiles a constraint that stands inside another one, into the book of the outer grammar."""
+
+    def embed(constraint: Constraint, options: CompileOptions, book: RuleBook, hint: str) -> tuple[Expr, tuple[str, ...]]:
+        if isinstance(constraint, (JsonSchema, AnyJson)):
+            from converters.jsonschema import lower_schema
+
+            return lower_schema(constraint, book, options, budget, hint)
+        source = _lower(constraint, options, budget)
+        return graft(source.grammar, book, hint), source.notes
+
+    return embed
 
 
 def _check_size(gbnf: str, constraint: Constraint, limits: Limits) -> None:
@@ -187,7 +191,7 @@ def _encode_value(value: object) -> object:
     if isinstance(value, Sequence):
         return list(value)
     if hasattr(value, "__dataclass_fields__"):
-        return _fields(value)
+        return {"\0type": type(value).__name__, **_fields(value)}
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 

@@ -71,20 +71,40 @@ class StructuralTag:
 
 
 @dataclass(frozen=True, slots=True)
+class FreeText:
+    """Any text: the input of a custom tool that sets no grammar."""
+
+
+ToolInput: TypeAlias = "FreeText | Regex | Lark | Gbnf"
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call. `parameters` is its JSON Schema (None: no parameters)."""
+    """A function that the model may call. `parameters` is its JSON Schema (None: no parameters).
+
+    With `input` it is a custom tool, which takes one text instead of arguments; `parameters` doesn't count then.
+    """
 
     name: str
     parameters: JsonValue = None
+    input: ToolInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalls:
-    """One or more calls (`parallel=False`: exactly one) of `tools`, in the output format named `codec`."""
+    """One or more calls (`parallel=False`: exactly one) of `tools`, in the output format named `codec`.
+
+    tokens: the codec's `markers` that the vocabulary has as control tokens, with their ids: those are named as tokens, the
+    others are text. content: the turn may be this instead of calls (tools beside a response format). opening: one of the
+    codec's triggers that is written already; the grammar is what follows it, to the end of that call (of that list of calls).
+    """
 
     tools: tuple[Tool, ...]
     codec: str
     parallel: bool = True
+    tokens: tuple[tuple[str, int], ...] = ()
+    content: Constraint | None = None
+    opening: str | None = None
 
 
 Constraint: TypeAlias = Choice | Regex | JsonSchema | AnyJson | Gbnf | Lark | StructuralTag | ToolCalls
