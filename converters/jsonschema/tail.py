@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from converters.automata import ANY_TEXT, Dfa, difference, intersection, of_string, of_strings, words
+from converters.automata import count as n_texts
 from converters.errors import UnsupportedFeature
 from converters.grammar.expr import NEVER, Expr, Ref, alt, lit, opt, rep, seq
 from converters.jsonschema.keys import KeyClass, class_dfa
@@ -144,13 +144,13 @@ class Tail:
         """The keys one by one. Raises UnsupportedFeature when they are too many."""
         found: dict[str, Term] = {}
         for part in self._parts:
-            if part.keys is None or not part.keys.is_finite():
+            n_words = None if part.keys is None else n_texts(part.keys)
+            if part.keys is None or n_words is None:
                 culprit = "minProperties over" if missing > 1 else "conditions on"
                 raise UnsupportedFeature(f"{culprit} several undeclared keys, which might repeat", path=self.path)
-            for word in islice(words(part.keys), _MAX_WORDS + 1):
-                found[word] = part.value
-        if len(found) > _MAX_WORDS:
-            raise UnsupportedFeature(f"more than {_MAX_WORDS} keys that must be told apart", path=self.path)
+            if n_words + len(found) > _MAX_WORDS:
+                raise UnsupportedFeature(f"more than {_MAX_WORDS} keys that must be told apart", path=self.path)
+            found |= dict.fromkeys(words(part.keys), part.value)
         return found
 
     # -- the automaton -------------------------------------------------------------------------------------------------

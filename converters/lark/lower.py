@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from typing_extensions import assert_never
 
-from converters.options import CompileOptions
 from converters.constraint import JsonSchema
 from converters.errors import ConversionError, InvalidSource, LimitExceeded, UnsupportedFeature
 from converters.grammar.expr import EMPTY, Alt, Expr, Grammar, Ref, Rep, RuleBook, Seq, Token, alt, opt, rep, seq
@@ -38,12 +37,13 @@ from converters.lark.tree import (
     Structured,
 )
 from converters.limits import Budget
+from converters.options import CompileOptions
 
 MAX_INSTANCES = 2000
 """Uses of templates with different arguments."""
 
-MAX_TOKEN_IDS = 1024
-"""Tokens that one `<[1-5,9]>` may list: each costs llama.cpp a stack."""
+MAX_TOKEN_IDS = 4096
+"""Tokens that all lists like `<[1-5,9]>` together may name: each costs llama.cpp a stack."""
 
 _MAX_TOKEN_ID = 2**32 - 1
 
@@ -75,7 +75,9 @@ class _Lowering:
         self.refs: dict[_Instance, Ref] = {}
         self.todo: deque[_Instance] = deque()
         self.tokens: dict[Node, Expr] = {}
+        self.specials: dict[str, Expr] = {}
         self.n_instances = 0
+        self.n_token_ids = 0
         self.ignored = self._ignored()
 
     def run(self) -> Grammar:
@@ -110,8 +112,10 @@ class _Lowering:
                 return self._token(node)
             case Call():
                 return self._call(node, scope)
-            case Special():
-                return self._followed(self._special(node))
+            case Special(text):
+                if text not in self.specials:
+                    self.specials[text] = self._special(node)
+                return self._followed(self.specials[text])
             case Json():
                 return self._followed(self._json(node))
             case Sequence(items):
@@ -174,7 +178,7 @@ class _Lowering:
             return alt(Token(0), Token(0, negated=True))
         ids = self._token_ids(node, body.removeprefix("^"))
         if not body.startswith("^"):
-            return alt(*map(Token, ids))
+            return Token(ids[0]) if len(ids) == 1 else self.book.add("tokens", alt(*map(Token, ids)))
         if len(ids) > 1:
             raise self._unsupported("a token set with more than one token left out", node)
         return Token(ids[0], negated=True)
@@ -189,9 +193,10 @@ class _Lowering:
             low, high = int(ends[0]), int(ends[-1])
             if low > high or high > _MAX_TOKEN_ID:
                 raise InvalidSource(f"{part!r} is not a range of token ids", position=position)
-            if high - low + len(ids) >= MAX_TOKEN_IDS:
+            self.n_token_ids += high - low + 1
+            if self.n_token_ids > MAX_TOKEN_IDS:
                 raise LimitExceeded(
-                    f"{node.text} lists more than {MAX_TOKEN_IDS} tokens",
+                    f"token lists like {node.text} name more than {MAX_TOKEN_IDS} tokens",
                     limit="token_ids", value=MAX_TOKEN_IDS, position=position,
                 )  # fmt: skip
             ids.update(dict.fromkeys(range(low, high + 1)))

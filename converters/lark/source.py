@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from converters.options import CompileOptions
 from converters.grammar.expr import Grammar
 from converters.lark.definitions import collect
 from converters.lark.lower import lower
 from converters.lark.syntax import parse
 from converters.limits import Budget
+from converters.options import CompileOptions
 
 
 def lark_grammar(text: str, options: CompileOptions, budget: Budget) -> tuple[Grammar, tuple[str, ...]]:

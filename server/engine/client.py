@@ -234,7 +234,8 @@ class Client:
         self._link = None
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_exception(EngineStartFailed(last_words))
-            return
+        if self._loaded is None or self._loaded.exception() is not None:
+            return  # `_start` is about to tell that loading failed
         logger.error("%s", last_words)
         self._state = "restarting"
         self._fail_all(last_words)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from converters.errors import LimitExceeded
+from converters.grammar.expr import Grammar
 from converters.grammar.match.matcher import Matcher, State
+from converters.grammar.match.tables import lower
+from converters.grammar.passes.repetition import unroll_repetitions
 from converters.limits import Budget
 
 MAX_STACKS = 400
@@ -14,14 +17,15 @@ N_SENTENCES = 4
 N_CHOICES = 6
 
 
-def check_stacks(matcher: Matcher, budget: Budget) -> None:
-    """Raise LimitExceeded when some text of about N_STEPS characters leads to more than MAX_STACKS stacks.
+def check_stacks(printable: Grammar, budget: Budget) -> None:
+    """Raise LimitExceeded when some text of about N_STEPS characters leads to more than MAX_STACKS of llama.cpp's stacks.
 
-    Looks along random sentences, and where the number grows fastest: a heuristic, so that `root ::= (root "a" | "a")*` and
-    its kind are refused before a model has to walk them.
+    `printable` is the grammar as it will be printed. Looks along random sentences, and where the number grows fastest: a
+    heuristic, so that `root ::= "+" ("a" | root+)*` and its kind are refused before a model has to walk them.
     """
+    matcher = Matcher(lower(unroll_repetitions(printable)))
     rng = Random(0)
-    for _ in range(N_SENTENCES):
+    for _ in range(N_SENTENCES if matcher.least_length(matcher.start) <= N_STEPS else 0):
         state: State | None = matcher.start
         for char in matcher.random_sentence(rng, N_STEPS):
             state = matcher.advance(state, char)

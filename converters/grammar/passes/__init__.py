@@ -24,7 +24,7 @@ TIDY = (
     strip_nullable_items,
     factor_prefixes,
 )
-TIDY_AGAIN = (drop_endless, drop_unreachable, factor_prefixes, inline_small_rules)
+TIDY_AGAIN = (drop_endless, drop_unreachable, strip_nullable_items, factor_prefixes, inline_small_rules)
 """After left recursion was rewritten."""
 
 

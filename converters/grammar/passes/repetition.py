@@ -6,11 +6,13 @@ rule. So no printed count is larger than CHAIN, every counted item is one symbol
 
 from __future__ import annotations
 
-from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.walk import FreshNames, below, nodes
 
 CHAIN = 1000
 """The largest count that is printed as such: llama.cpp makes one rule of each optional item, and walks them one by one."""
+CHAIN_OF_RULES = 1999
+"""The same where a rule is repeated: in blocks it would be read on two stacks, and doubled again wherever it contains itself."""
 BLOCK = 256
 """How many items make a block where a count is larger than CHAIN."""
 SHARED = 8
@@ -95,7 +97,7 @@ class _Splitter:
     def _up_to(self, item: Expr, count: int) -> Expr:
         if count <= SHARED:
             return rep(item, 0, count)
-        if count <= CHAIN:
+        if count <= (CHAIN_OF_RULES if isinstance(item, Ref) else CHAIN):
             return self._rule("up-to", Rep(item, 0, count))
         return self._blocks_up_to(item, count)
 
@@ -113,5 +115,48 @@ class _Splitter:
 
     def _named(self, hint: str, expr: Expr) -> Ref:
         ref = Ref(self._names.make(hint))
+        self.rules[ref.name] = expr
+        return ref
+
+
+def unroll_repetitions(grammar: Grammar) -> Grammar:
+    """Repetitions as the rules that llama.cpp makes of them while it reads, so that stacks can be counted as it has them.
+
+    Before → after: `root ::= "a"* "b"{1,2}` → `root ::= r0 "b" r1; r0 ::= "a" r0 | ""; r1 ::= "b" | ""`
+    """
+    unroller = _Unroller(grammar)
+    rules = {name: unroller.unroll(expr) for name, expr in grammar.rules.items()}
+    return Grammar({**rules, **unroller.rules}, grammar.root)
+
+
+class _Unroller:
+    def __init__(self, grammar: Grammar) -> None:
+        self.rules: dict[str, Expr] = {}
+        self._names = FreshNames(grammar.rules)
+
+    def unroll(self, expr: Expr) -> Expr:
+        if isinstance(expr, Rep):
+            return self._unroll_rep(expr)
+        if not below(expr):
+            return expr
+        parts = [self.unroll(child) for child in below(expr)]
+        return seq(*parts) if isinstance(expr, Seq) else Alt(tuple(parts))
+
+    def _unroll_rep(self, node: Rep) -> Expr:
+        item = self.unroll(node.item)
+        if isinstance(item, (Seq, Alt)):
+            item = self._rule(item)
+        required = [item] * node.min
+        if node.max is None:
+            again = Ref(self._names.make("r"))
+            self.rules[again.name] = Alt((seq(item, again), EMPTY))
+            return seq(*required, again)
+        rest: Expr = EMPTY
+        for _ in range(node.max - node.min):
+            rest = self._rule(Alt((seq(item, rest), EMPTY)))
+        return seq(*required, rest)
+
+    def _rule(self, expr: Expr) -> Ref:
+        ref = Ref(self._names.make("r"))
         self.rules[ref.name] = expr
         return ref

@@ -16,7 +16,7 @@ from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, State, build_tables
 from converters.grammar.match.probe import check_stacks
 from converters.grammar.match.program import Program
-from converters.grammar.passes import prepare
+from converters.grammar.passes import prepare, printable
 from converters.limits import Budget
 from tests.converters.grammar.language import grammars
 from tests.oracle import Oracle, OracleFailed
@@ -211,7 +211,7 @@ def test_agrees_on_random_grammars(oracle: Oracle, grammar: Grammar, rng: Random
     try:
         ready = prepare(grammar, Budget())
         matcher = Matcher.from_tables(build_tables(ready))
-        check_stacks(matcher, Budget())
+        check_stacks(printable(ready), Budget())
     except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
         return
     pieces = oracle.token_pieces()

@@ -14,7 +14,7 @@ from random import Random
 import lark
 import pytest
 
-from converters.errors import ConversionError
+from converters.errors import ConversionError, LimitExceeded
 from tests.converters.lark.language import matcher_of
 
 _LITERALS = ('"a"', '"b"', '"c"', '"ab"', '"a"i', '"a".."b"', "/a/", "/[bc]/", "/b+/", "/(?:a|bc)/", "/(?:ab)+/")
@@ -77,7 +77,7 @@ class LarkJudge:
 
 
 def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, bool]] | None:
-    """Texts of which lark says the opposite, with its verdict; None where lark itself takes no such grammar.
+    """Texts of which lark says the opposite, with its verdict; None where lark takes no such grammar, or we don't.
 
     Odd seeds ignore something. lark's parser is exponential in the length of texts of ambiguous grammars.
     """
@@ -90,6 +90,8 @@ def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, b
         return None
     try:
         matcher = matcher_of(source)
+    except LimitExceeded:  # so ambiguous that llama.cpp couldn't walk it
+        return None
     except ConversionError:
         return [(text, True) for text in _SHORT_TEXTS if judge.accepts(text)]
     texts = [matcher.random_sentence(rng, max_length) for _ in range(n_texts)] + rng.sample(_SHORT_TEXTS, n_texts)
@@ -99,7 +101,7 @@ def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, b
     return [(text, judge.accepts(text)) for text in texts if judge.accepts(text) != matcher.accepts(text)]
 
 
-@pytest.mark.parametrize("seed", [seed for seed in range(31) if seed != 24])  # lark takes 3 s for that one
+@pytest.mark.parametrize("seed", range(18))
 def test_same_language(seed: int) -> None:
     assert not disagreements(seed, 8, 7)
 

@@ -106,6 +106,22 @@ def test_check_takes_stdin_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["check", "--choice", '["x\\n"]', "--file", str(tmp_path / "t")]) == 0
 
 
+def test_check_knows_tools_and_structural_tags(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "f", "parameters": parameters}}]))
+    call = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+    assert main(["check", "--tools", str(tools), call]) == 0
+    assert main(["check", "--tools", str(tools), call.replace("1", '"1"')]) == 1
+    assert main(["check", "--tools", str(tools), "--no-parallel-tool-calls", f"{call}\n{call}"]) == 1
+    assert main(["check", "--tools", str(tools), f"{call}\n{call}"]) == 0
+    assert main(["check", "--tools", "[{}]", call]) == 2
+    assert main(["check", "--tools", str(tools), "--codec", "morse", call]) == 1
+    tag = {"structures": [{"begin": "<a>", "schema": {"type": "boolean"}, "end": "</a>"}], "triggers": ["<a>"]}
+    assert main(["check", "--structural-tag", json.dumps(tag), "free <a>true</a> text"]) == 0
+    assert main(["check", "--structural-tag", json.dumps(tag), "free <a>1</a> text"]) == 1
+
+
 def test_what_cannot_be_compiled_is_one_line(capsys: Captured) -> None:
     assert main(["compile", "--grammar", 'root ::= "a']) == 1
     assert "line 1" in capsys.readouterr().err
