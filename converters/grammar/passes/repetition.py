@@ -12,7 +12,7 @@ from converters.grammar.passes.walk import FreshNames, below, nodes
 CHAIN = 1000
 """The largest count that is printed as such: llama.cpp makes one rule of each optional item, and walks them one by one."""
 CHAIN_OF_RULES = 1999
-"""The same where a rule is repeated: in blocks it would be read on two stacks, and doubled again wherever it contains itself."""
+"""The same where a rule is repeated: in blocks it is read on two stacks, which double again wherever it contains itself."""
 BLOCK = 256
 """How many items make a block where a count is larger than CHAIN."""
 SHARED = 8
