@@ -106,7 +106,8 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         'start: L\nL: "[" S ("," S)* "]"\n%import common.ESCAPED_STRING -> S', ['["a"]', '["a","b"]'], ['["a" "b"]', '[]'],
     ),
     "import, line comments": (
-        "start: A | B | C\n%import common (SH_COMMENT, CPP_COMMENT, SQL_COMMENT)\nA: SH_COMMENT\nB: CPP_COMMENT\nC: SQL_COMMENT",
+        "start: A | B | C\n%import common (SH_COMMENT, CPP_COMMENT)\n%import common.SQL_COMMENT -> C\nA: SH_COMMENT\n"
+        "B: CPP_COMMENT",
         ["#", "# a", "//b", "--c"], ["# a\n", "/b", ""],
     ),
     "import, newline": ("start: NEWLINE" + IMPORTS.format("NEWLINE"), ["\n", "\r\n\n"], ["\r", ""]),
@@ -120,7 +121,9 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
     # what llguidance adds
     "and, not": ('start: A\nA: /[a-z]+/ & ~("if" | "else") & ~/.*x/ | "0"', ["i", "iff", "0", "xy"], ["if", "else", "ax", "I"]),
     "not binds tightest": ('start: A\nA: ~"a"+ & /a{1,3}/', ["aa", "aaa"], ["a", "", "aaaa"]),
-    "substring of chunks": ('start: A\nA: %regex {"substring_chunks": ["abc", "de", "fg"]}', ["", "abc", "de", "defg"], ["ab", "cde", "abcfg"]),
+    "substring of chunks": (
+        'start: A\nA: %regex {"substring_chunks": ["abc", "de", "fg"]}', ["", "abc", "de", "defg"], ["ab", "cde", "abcfg"],
+    ),
     "substring of words": ('start: %regex {"substring_words": "foo bar. baz"}', ["", "foo bar", ". baz"], ["oo", "foobar"]),
     "substring of characters": ('start: "x" %regex {"substring_chars": "ab c"}', ["x", "xb c", "xab"], ["xac", "xabc"]),
     "json": (
