@@ -6,7 +6,7 @@ in newer drafts (spec section 5); newer ones are unknown words to older drafts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -15,19 +15,12 @@ from typing import Literal, TypeAlias, cast
 from converters.constraint import Draft, JsonSchema
 from converters.errors import InvalidSource, UnsupportedFeature
 from converters.jsonschema import schema as s
+from converters.jsonschema.draft import draft_of, is_before
 from converters.jsonschema.formats import FORMATS
 from converters.jsonschema.reference import Document, Location, escape
 from converters.jsonschema.value import canonical_text
 from converters.limits import Budget
 
-DRAFTS: dict[str, Draft] = {
-    "json-schema.org/draft-04/schema": "draft4",
-    "json-schema.org/draft-06/schema": "draft6",
-    "json-schema.org/draft-07/schema": "draft7",
-    "json-schema.org/draft/2019-09/schema": "2019-09",
-    "json-schema.org/draft/2020-12/schema": "2020-12",
-}
-_ORDER: tuple[Draft, ...] = ("draft4", "draft6", "draft7", "2019-09", "2020-12")
 _TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 
@@ -37,6 +30,7 @@ class Site:
 
     json: Mapping[str, object]
     at: Location
+    draft: Draft
     builder: _Builder
 
     def path(self, *parts: object) -> str:
@@ -45,7 +39,7 @@ class Site:
 
     def has(self, keyword: str) -> bool:
         """True when the schema has `keyword` and its draft knows it."""
-        return keyword in self.json and self.builder.knows(keyword)
+        return keyword in self.json and _knows(self.draft, keyword)
 
     def node(self, *parts: object) -> s.NodeId:
         """The node of the subschema at `parts`."""
@@ -137,7 +131,7 @@ def _finite(keyword: str, values: Sequence[object], site: Site) -> s.Assertion:
 
 def _enum(site: Site) -> Iterator[s.Assertion]:
     values = site.list("enum")
-    if not values and site.builder.draft == "draft4":  # later drafts only advise against it
+    if not values and site.draft == "draft4":  # later drafts only advise against it
         raise site.invalid("enum", "must not be empty")
     yield _finite("enum", values, site)
 
@@ -361,18 +355,12 @@ KEYWORDS |= {
 @dataclass(slots=True)
 class _Builder:
     document: Document
-    draft: Draft
     formats: Literal["assert", "annotation"]
     budget: Budget
     nodes: list[s.Node] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     _ids: dict[tuple[str, str], s.NodeId] = field(default_factory=dict)
     _todo: list[tuple[s.NodeId, Location, str]] = field(default_factory=list)
-
-    def knows(self, keyword: str) -> bool:
-        """True when the draft knows `keyword`."""
-        known = KEYWORDS.get(keyword)
-        return known is not None and _ORDER.index(known.since) <= _ORDER.index(self.draft)
 
     def reserve(self, at: Location, without: str = "") -> s.NodeId:
         """The id of the schema at `at` (keywords that begin with `without` left out); it is read later."""
@@ -397,49 +385,40 @@ class _Builder:
         value = self.document.at(at.pointer)
         if not isinstance(value, Mapping):
             raise InvalidSource("a schema is an object or a boolean", path=at.pointer)
-        self._check_draft(value, at)
-        site = Site(value, Location(at.pointer, self.document.base_at(at.pointer)), self)
-        if "$ref" in value and self.document.siblings_ignored:
+        draft = self.document.draft_at(at.pointer)
+        site = Site(value, Location(at.pointer, self.document.base_at(at.pointer)), draft, self)
+        if "$ref" in value and is_before(draft, "2019-09"):
             if any(keyword in KEYWORDS for keyword in value if keyword != "$ref"):
-                self.notes[f"{at.pointer}: the keywords beside $ref are ignored in {self.draft}"] = None
+                self.notes[f"{at.pointer}: the keywords beside $ref are ignored in {draft}"] = None
             yield from _reference(site)
             return
-        readers = dict.fromkeys(
-            KEYWORDS[keyword].read for keyword in value if self.knows(keyword) and not (without and keyword.startswith(without))
-        )
-        for read in readers:
+        known = [keyword for keyword in value if _knows(draft, keyword)]
+        for read in dict.fromkeys(KEYWORDS[k].read for k in known if not (without and k.startswith(without))):
             yield from read(site)
 
-    def _check_draft(self, value: Mapping[str, object], at: Location) -> None:
-        if at.pointer and isinstance(value.get("$schema"), str) and self.document.id_keyword in value:
-            if draft_of(value, self.draft) != self.draft:
-                raise UnsupportedFeature("an embedded schema of another draft", path=f"{at.pointer}/$schema")
 
-
-def draft_of(schema: object, default: Draft | None) -> Draft:
-    """The draft that `schema` names, else `default`, else 2020-12. Raises UnsupportedFeature for one that isn't known."""
-    name = schema.get("$schema") if isinstance(schema, Mapping) else None
-    if not isinstance(name, str):
-        return default or "2020-12"
-    draft = DRAFTS.get(name.rstrip("#").removeprefix("https://").removeprefix("http://"))
-    if draft is None:
-        raise UnsupportedFeature(f"the unknown meta-schema {name!r}", path="/$schema")
-    return draft
+def _knows(draft: Draft, keyword: str) -> bool:
+    known = KEYWORDS.get(keyword)
+    return known is not None and not is_before(draft, known.since)
 
 
 def build_schema(constraint: JsonSchema, budget: Budget) -> s.Schema:
     """Read a schema. Raises InvalidSource (malformed, or a reference that leads nowhere) and UnsupportedFeature."""
     draft = draft_of(constraint.schema, constraint.default_draft)
-    older = _ORDER.index(draft) < _ORDER.index("2019-09")
-    id_keyword = "id" if draft == "draft4" else "$id"
-    document = Document(constraint.schema, id_keyword, siblings_ignored=older)
-    builder = _Builder(document, draft, constraint.formats, budget)
+    document = Document(constraint.schema, draft)
+    builder = _Builder(document, constraint.formats, budget)
     builder.nodes += [s.Node(()), s.Node((s.Impossible(""),))]
     root = builder.reserve(Location("", document.base_at("")))
     builder.run()
     nodes, root = _shared(builder.nodes, root)
     check_loops(nodes)
-    return s.Schema(nodes, root, draft, tuple(builder.notes))
+    return s.Schema(nodes, root, draft, _integers(document.drafts), tuple(builder.notes))
+
+
+def _integers(drafts: Set[Draft]) -> s.Integers:
+    if "draft4" not in drafts:
+        return "value"
+    return "text" if len(drafts) == 1 else "both"
 
 
 def _shared(nodes: list[s.Node], root: s.NodeId) -> tuple[tuple[s.Node, ...], s.NodeId]:

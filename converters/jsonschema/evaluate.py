@@ -62,7 +62,7 @@ class Evaluator:
 
     def is_integer(self, value: object) -> bool:
         """Integral; in draft 4 also written so."""
-        if self._space.draft == "draft4":
+        if self._space.integers != "value":
             return isinstance(value, int)
         return is_number(value) and exact(value).denominator == 1
 

@@ -37,7 +37,7 @@ class Inhabited:
                 case "string":
                     empty = self._algebra.strings.is_empty(shape.strings)
                 case "number":
-                    empty = number.is_empty(shape.numbers, self._algebra.space.draft == "draft4")
+                    empty = number.is_empty(shape.numbers, self._algebra.space.integers)
                 case "array":
                     empty = shape.arrays != _EMPTY_ARRAY and self.no_array(shape.arrays)
                 case "object":

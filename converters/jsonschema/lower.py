@@ -155,13 +155,13 @@ class Lowering:
 
     def _number(self, facts: NumberFacts) -> Expr:
         if facts not in self._shared:
-            draft4 = self.algebra.space.draft == "draft4"
+            integers = self.algebra.space.integers
             if number.is_plain(facts):
-                whole = number.WRITTEN_INTEGER if draft4 else number.INTEGER
+                whole = number.INTEGER if integers == "value" else number.WRITTEN_INTEGER
                 hint, expr = ("integer", whole) if facts.integral else ("number", number.NUMBER)
                 self._shared[facts] = self.book.add(hint, expr)
             else:
-                dfa = number.number_dfa(facts, draft4, self.algebra.space.budget)
+                dfa = number.number_dfa(facts, integers, self.algebra.space.budget)
                 expr = to_expr(dfa, self.book, "number")
                 self._shared[facts] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
         return self._shared[facts]
@@ -195,7 +195,7 @@ class Lowering:
         text = decimal_text(number)
         if number.denominator != 1:
             return (text,)
-        if self.algebra.space.draft == "draft4":
+        if self.algebra.space.integers != "value":
             return (text,) if isinstance(value, int) else (f"{text}.0",)
         return (text, f"{text}.0") if number else ("0", "0.0", "-0", "-0.0")
 

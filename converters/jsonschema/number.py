@@ -18,6 +18,7 @@ from converters.automata import NOTHING, Dfa, minimise, trim
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Expr, alt, chars, lit, opt, rep, seq
+from converters.jsonschema.schema import Integers
 from converters.jsonschema.shape import NumberFacts
 from converters.jsonschema.value import fraction_digits
 from converters.limits import Budget
@@ -213,7 +214,7 @@ def is_plain(facts: NumberFacts) -> bool:
     return replace(facts, integral=None) == NumberFacts() and facts.integral is not False
 
 
-def step_of(facts: NumberFacts, draft4: bool) -> Fraction | None:
+def step_of(facts: NumberFacts) -> Fraction | None:
     """What every number of `facts` is a multiple of; None when there is no such thing."""
     steps = set(facts.multiples) | ({Fraction(1)} if facts.integral else set())
     if not steps:
@@ -224,7 +225,7 @@ def step_of(facts: NumberFacts, draft4: bool) -> Fraction | None:
     )
 
 
-def is_empty(facts: NumberFacts, draft4: bool) -> bool:
+def is_empty(facts: NumberFacts, integers: Integers) -> bool:
     """True when no number can be among `facts` (false where that is too long to find out)."""
     low, high = facts.low, facts.high
     if low is not None and high is not None:
@@ -232,9 +233,9 @@ def is_empty(facts: NumberFacts, draft4: bool) -> bool:
             return True
         if low == high and low in facts.excluded:
             return True
-    if facts.integral is False and not draft4:
+    if facts.integral is False and integers != "text":
         facts = replace(facts, non_multiples=facts.non_multiples | {Fraction(1)})
-    step = step_of(facts, draft4)
+    step = step_of(facts)
     if step is None:
         return False
     if any((step / n).denominator == 1 for n in facts.non_multiples):
@@ -250,12 +251,13 @@ def is_empty(facts: NumberFacts, draft4: bool) -> bool:
     return all(v in facts.excluded or any((v / n).denominator == 1 for n in facts.non_multiples) for v in values)
 
 
-def number_dfa(facts: NumberFacts, draft4: bool, budget: Budget) -> Dfa:
+def number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:
     """The automaton of the numbers of `facts`, without exponents. Raises LimitExceeded or UnsupportedFeature naming the keyword."""
     shared: list[Component] = [_divided(of, True, facts.path) for of in facts.multiples]
     shared += [_divided(of, False, facts.path) for of in facts.non_multiples]
     if facts.integral is not None:
-        shared.append(Written(not facts.integral) if draft4 else Divided(1, 0, facts.integral))
+        by_text = integers == "text" or (integers == "both" and facts.integral)
+        shared.append(Written(not facts.integral) if by_text else Divided(1, 0, facts.integral))
     sides = [
         _Side(negative, (*shared, *parts)) for negative in (False, True) if (parts := _bounds(facts, negative)) is not None
     ]

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urljoin
 
+from converters.constraint import Draft
 from converters.errors import InvalidSource, UnsupportedFeature
+from converters.jsonschema.draft import is_before, named_draft
 
 ONE_SCHEMA = frozenset(
     ["additionalProperties", "additionalItems", "items", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedProperties", "unevaluatedItems"]
@@ -31,15 +33,17 @@ class Document:
     """The root schema and the names under which its parts can be referred to."""
 
     root: object
-    id_keyword: str
-    siblings_ignored: bool
+    draft: Draft
     _resources: dict[str, str] = field(init=False, default_factory=dict)
     _anchors: dict[tuple[str, str], str] = field(init=False, default_factory=dict)
     _bases: dict[str, str] = field(init=False, default_factory=dict)
     _dynamic: dict[str, list[str]] = field(init=False, default_factory=dict)
 
+    _drafts: dict[str, Draft] = field(init=False, default_factory=dict)
+
     def __post_init__(self) -> None:
         self._resources[""] = ""
+        self._drafts[""] = self.draft
         self._index()
 
     def base_at(self, pointer: str) -> str:
@@ -49,6 +53,17 @@ class Document:
                 return ""
             pointer = pointer.rpartition("/")[0]
         return self._bases[pointer]
+
+    def draft_at(self, pointer: str) -> Draft:
+        """The draft that counts at `pointer`: of the nearest schema above that names one."""
+        while pointer not in self._drafts:
+            pointer = pointer.rpartition("/")[0]
+        return self._drafts[pointer]
+
+    @property
+    def drafts(self) -> set[Draft]:
+        """Every draft that some part speaks."""
+        return set(self._drafts.values())
 
     def at(self, pointer: str) -> object:
         """The JSON at `pointer`; KeyError when there is none."""
@@ -95,18 +110,20 @@ class Document:
         return len(self._dynamic.get("\0recursive", ()))
 
     def _index(self) -> None:
-        todo: list[tuple[object, str, str]] = [(self.root, "", "")]
+        todo: list[tuple[object, str, str, Draft]] = [(self.root, "", "", self.draft)]
         while todo:
-            schema, pointer, base = todo.pop()
+            schema, pointer, base, draft = todo.pop()
             if not isinstance(schema, Mapping):
                 continue
-            base = self._name(schema, pointer, base)
-            todo.extend((child, pointer + suffix, base) for child, suffix in subschemas(schema))
+            if pointer and (named := named_draft(schema)) is not None and named != draft:
+                draft = self._drafts[pointer] = named
+            base = self._name(schema, pointer, base, draft)
+            todo.extend((child, pointer + suffix, base, draft) for child, suffix in subschemas(schema))
 
-    def _name(self, schema: Mapping[str, object], pointer: str, base: str) -> str:
-        if self.siblings_ignored and isinstance(schema.get("$ref"), str):
+    def _name(self, schema: Mapping[str, object], pointer: str, base: str, draft: Draft) -> str:
+        if is_before(draft, "2019-09") and isinstance(schema.get("$ref"), str):
             return base
-        name = schema.get(self.id_keyword)
+        name = schema.get("id" if draft == "draft4" else "$id")
         if isinstance(name, str):
             base = self._name_resource(name, pointer, base)
         for keyword in ("$anchor", "$dynamicAnchor"):

@@ -15,6 +15,9 @@ from converters.constraint import Draft
 NodeId: TypeAlias = int
 JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
 
+Integers: TypeAlias = Literal["value", "text", "both"]
+"""What makes a number an integer: its value (1.0 is one), in draft 4 its text (1.0 is none); "both" where drafts are mixed."""
+
 ALL_TYPES: frozenset[JsonType] = frozenset(("null", "boolean", "number", "string", "array", "object"))
 
 ALWAYS: NodeId = 0
@@ -245,9 +248,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A whole schema: nodes by id, the root's id, the draft it speaks, and what its reader must tell the caller."""
+    """A whole schema: nodes by id, the root's id, the draft it speaks, its integers, and what its reader must tell the caller."""
 
     nodes: tuple[Node, ...]
     root: NodeId
     draft: Draft
+    integers: Integers = "value"
     notes: tuple[str, ...] = ()

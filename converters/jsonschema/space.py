@@ -16,6 +16,7 @@ class Space:
     def __init__(self, schema: s.Schema, budget: Budget) -> None:
         self.nodes: list[s.Node] = list(schema.nodes)
         self.draft = schema.draft
+        self.integers = schema.integers
         self.budget = budget
         self._made: dict[tuple[s.Assertion, ...], s.NodeId] = {}
         self._aliases: dict[Literal, Literal] = {}
