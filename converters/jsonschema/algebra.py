@@ -23,6 +23,7 @@ from converters.jsonschema.unevaluated import scenarios
 MAX_CASES = 400
 _MAX_DEPTH = 24
 
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """One of `options` must hold, each a conjunction. `exclusive`: exactly one node of them (oneOf)."""
@@ -85,11 +86,9 @@ class Algebra:
         partial = _Partial()
         if not self._assume(partial, term):
             return
-        n_cases = 0
-        for case in self._explore(partial):
-            n_cases += 1
-            if n_cases > MAX_CASES:
-                culprit = partial.branches[0].path if partial.branches else ""
+        for n, case in enumerate(self._explore(partial.copy())):
+            if n >= MAX_CASES:
+                culprit = min(branch.path for branch in partial.branches) if partial.branches else ""
                 raise UnsupportedFeature(f"combinations that come to more than {MAX_CASES} cases", path=culprit)
             yield case
 
@@ -138,11 +137,11 @@ class Algebra:
             if not self._assume(extended, option) or self._is_impossible(extended):
                 continue
             others = [claims for j, claims in enumerate(branch.options) if j != i]
-            doubtful = [claims for claims in others if self._compatible(extended, option, claims)]
+            doubtful = [claims for claims in others if self._compatible(extended, claims)]
             if self._assume(extended, [(what, not positive) for claims in doubtful for what, positive in claims]):
                 yield extended
 
-    def _compatible(self, partial: _Partial, mine: Sequence[Claim], other: Sequence[Claim]) -> bool:
+    def _compatible(self, partial: _Partial, other: Sequence[Claim]) -> bool:
         """False when `other` is proved impossible beside `partial`, which holds already."""
         both = partial.copy()
         both.branches = []

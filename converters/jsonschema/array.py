@@ -77,7 +77,7 @@ def _content(facts: ArrayFacts, lowering: Lowering, hint: str) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What has been seen: how many items (as far as that matters), how many of each `contains`, which values, two equal ones?"""
+    """How many items there were (as far as that matters), how many of each `contains`, which values, two equal ones."""
 
     n_items: int
     counts: tuple[int, ...]
@@ -121,7 +121,7 @@ class _Walk:
         facts = self.facts
         if facts.max is not None and state.n_items >= facts.max:
             return NEVER
-        options = []
+        options: list[Expr] = []
         base = term_at(facts, min(state.n_items, n_prefix(facts)), self.lowering)
         for marks in product(*(self._marks(o, state, i) for i, o in enumerate(facts.occurs))):
             term = self.lowering.algebra.simplify(base.union(*(added for _, added in marks)))
@@ -174,7 +174,7 @@ class _Walk:
                 case Values(texts, values):
                     found |= zip(texts, values, strict=True)
                 case Shape(types, booleans) if types <= {"null", "boolean"}:
-                    listed = [None] if "null" in types else []
+                    listed: list[bool | None] = [None] if "null" in types else []
                     listed += sorted(booleans) if "boolean" in types else []
                     found |= {canonical_text(value): value for value in listed}
                 case _:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from converters.jsonschema import number
-from converters.jsonschema.keys import alternatives_of_some, declared_keys, finite_keys, required_terms
+from converters.jsonschema.keys import alternatives_of_some, finite_keys, required_terms
 from converters.jsonschema.schema import JsonType
 from converters.jsonschema.shape import ANYTHING, NOTHING, ArrayFacts, ObjectFacts, Shape
 
@@ -84,6 +84,3 @@ class Inhabited:
             if term != ANYTHING and (len(term) > 1 or term == NOTHING) and self._algebra.is_empty(self._algebra.simplify(term)):
                 return True
         return any(o.min and self._algebra.is_empty(o.item) for o in facts.occurs)
-
-
-_ = declared_keys

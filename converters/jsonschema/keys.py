@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from converters.automata import ANY_TEXT, Dfa, difference, intersection, of_strings, union
 from converters.errors import UnsupportedFeature
 from converters.jsonschema.schema import Pattern
-from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts, SomeMember, Term, conjunction
+from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts, SomeMember, Term
 
 if TYPE_CHECKING:
     from converters.jsonschema.algebra import Algebra
@@ -130,7 +130,7 @@ def alternatives_of_some(facts: ObjectFacts, algebra: Algebra, *, proving: bool 
 
     An undeclared key may be it too: then it stays (`proving`: not when there is no such key).
     """
-    choices = [list(_choices(facts, some, algebra, proving)) for some in facts.some]
+    choices = [list(_choices(facts, some, algebra)) for some in facts.some]
     bare = replace(facts, some=())
     for picks in product(*choices):
         out = bare
@@ -144,7 +144,7 @@ def alternatives_of_some(facts: ObjectFacts, algebra: Algebra, *, proving: bool 
         yield out
 
 
-def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra, proving: bool) -> Iterator[tuple[str, Term] | SomeMember]:
+def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator[tuple[str, Term] | SomeMember]:
     for key in declared_keys(facts):
         if in_class(some, key, algebra) and term_of_key(facts, key, algebra) != NOTHING:
             yield key, some.value
@@ -170,6 +170,3 @@ def class_dfa(some: SomeMember, algebra: Algebra) -> Dfa:
     for pattern in some.outside_patterns:
         dfa = difference(dfa, algebra.strings.test_dfa(Pattern(some.path, pattern)), budget)
     return difference(dfa, of_strings(some.outside_keys, budget), budget) if some.outside_keys else dfa
-
-
-_ = conjunction

@@ -17,7 +17,7 @@ _MAX_BLANKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The texts between values. `inside` stands after an opening bracket and before a closing one, not in empty pairs: `blank`."""
+    """The texts between values. `inside` stands after an opening and before a closing bracket, `blank` in an empty pair."""
 
     comma: Expr
     colon: Expr

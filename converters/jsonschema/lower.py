@@ -6,22 +6,20 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
+from converters.automata import JSON, to_expr, union
 from converters.automata import NOTHING as NO_TEXT
-from converters.automata import to_expr, union
 from converters.compile import CompileOptions
 from converters.errors import Unsatisfiable
-from converters.grammar.expr import NEVER, Expr, Lit, Ref, RuleBook, alt, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, Rep, RuleBook, alt, lit, opt, seq
 from converters.jsonschema import number
 from converters.jsonschema import schema as s
 from converters.jsonschema.algebra import Algebra
-from converters.jsonschema.build import in_place
 from converters.jsonschema.array import array_expr
+from converters.jsonschema.build import in_place
 from converters.jsonschema.layout import layout_of
-from converters.jsonschema.member import KeyTexts, trie
+from converters.jsonschema.member import KeyTexts
 from converters.jsonschema.object import object_expr
 from converters.jsonschema.shape import (
-    ANYTHING,
-    NOTHING,
     ArrayFacts,
     Case,
     NumberFacts,
@@ -65,7 +63,7 @@ class Lowering:
         if term not in self._values:
             cases = self.algebra.cases(term)
             if all(isinstance(case, Values) or not case.types & {"array", "object"} for case in cases):
-                self._values[term] = self._scalars(cases, hint)
+                self._values[term] = self._scalars(cases)
             else:
                 ref = self.book.reserve(hint[:40])
                 self._values[term] = ref
@@ -75,11 +73,11 @@ class Lowering:
     def bracketed(self, content: Expr) -> Expr:
         """The content of brackets with the whitespace that the layout allows inside them."""
         inside, blank = self.layout.inside, self.layout.blank
-        if inside == seq():
+        if inside == EMPTY:
             return content
-        if isinstance(content, type(opt(lit("x")))) and content.min == 0 and content.max == 1:  # type: ignore[union-attr]
-            return alt(seq(inside, content.item, inside), blank)  # type: ignore[union-attr]
-        return seq(inside, content, inside) if content != seq() else blank
+        if isinstance(content, Rep) and content.min == 0 and content.max == 1:
+            return alt(seq(inside, content.item, inside), blank)
+        return seq(inside, content, inside) if content != EMPTY else blank
 
     def _composed(self, term: Term, cases: tuple[Case, ...], hint: str) -> Expr:
         shapes = [case for case in cases if isinstance(case, Shape)]
@@ -93,7 +91,7 @@ class Lowering:
         if ArrayFacts() in arrays:
             arrays = {ArrayFacts(): None}
         options += [self._shared_rule(facts, {}, hint) for facts in arrays]
-        return alt(*options, self._scalars(cases, hint))
+        return alt(*options, self._scalars(cases))
 
     def _shared_rule(self, facts: ObjectFacts | ArrayFacts, rank: Mapping[str, int], hint: str) -> Expr:
         """The plain object and array are rules shared by all."""
@@ -109,7 +107,7 @@ class Lowering:
             self._shared[facts] = self.book.add("object", object_expr(facts, {}, self, "object"))
         return self._shared[facts]
 
-    def _scalars(self, cases: Iterable[Case], hint: str) -> Expr:
+    def _scalars(self, cases: Iterable[Case]) -> Expr:
         """Strings, numbers, booleans, null, and whatever is listed."""
         strings: dict[StringFacts, None] = {}
         numbers: dict[NumberFacts, None] = {}
@@ -136,7 +134,7 @@ class Lowering:
             dfa = NO_TEXT
             for facts in others:
                 dfa = union(dfa, self.algebra.strings.language(facts), self.algebra.space.budget)
-            return alt(*options, seq(lit('"'), to_expr(dfa, self.book, "text", number_json()), lit('"')))
+            return alt(*options, seq(lit('"'), to_expr(dfa, self.book, "text", JSON), lit('"')))
         return alt(*options, *map(self._string, others))
 
     def _string(self, facts: StringFacts) -> Expr:
@@ -230,20 +228,10 @@ class Lowering:
         return order
 
 
-def number_json() -> object:
-    from converters.automata import JSON
-
-    return JSON
-
-
 def _any_of(texts: Iterable[str]) -> Expr:
     """One of the texts, some of which may begin others (1 and 1.0)."""
-    ends = [text for text in texts]
-    if not ends:
-        return NEVER
-    if len(ends) == 1:
-        return Lit(ends[0])
-    return _prefix_tree(ends)
+    ends = list(texts)
+    return _prefix_tree(ends) if ends else NEVER
 
 
 def _prefix_tree(texts: list[str]) -> Expr:
@@ -258,6 +246,3 @@ def _prefix_tree(texts: list[str]) -> Expr:
         options.append(lit(group[0]) if len(group) == 1 else seq(lit(low[:n]), _prefix_tree([text[n:] for text in group])))
     found = alt(*options)
     return opt(found) if "" in texts else found
-
-
-_ = (ANYTHING, NOTHING, rep, trie)

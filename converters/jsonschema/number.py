@@ -7,7 +7,7 @@ two shared rules with exponents (spec section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
@@ -130,7 +130,7 @@ class Compared:
         outcome = _outcome(digit, int(digits[n]) if n < len(digits) else 0)
         return (min(n + 1, len(digits)),) if outcome == "=" else self._decided(outcome)
 
-    def accepts(self, state: State, in_fraction: bool) -> bool:
+    def accepts(self, state: State, in_fraction: bool) -> bool:  # noqa: ARG002
         after = self._at_end_of_whole(state)
         if not isinstance(after, str):
             assert isinstance(after, tuple)
@@ -177,7 +177,7 @@ class Divided:
         assert isinstance(remainder, int)
         return ((remainder * 10 + digit) % self.divisor, n)
 
-    def accepts(self, state: State, in_fraction: bool) -> bool:
+    def accepts(self, state: State, in_fraction: bool) -> bool:  # noqa: ARG002
         if isinstance(state, str):
             return True
         assert isinstance(state, tuple)
@@ -196,16 +196,16 @@ class Written:
     def start(self) -> State | None:
         return 0
 
-    def whole(self, state: State, digit: int) -> State | None:
+    def whole(self, state: State, digit: int) -> State | None:  # noqa: ARG002
         return state
 
-    def point(self, state: State) -> State | None:
+    def point(self, state: State) -> State | None:  # noqa: ARG002
         return 0 if self.pointed else None
 
-    def fraction(self, state: State, digit: int) -> State | None:
+    def fraction(self, state: State, digit: int) -> State | None:  # noqa: ARG002
         return state
 
-    def accepts(self, state: State, in_fraction: bool) -> bool:
+    def accepts(self, state: State, in_fraction: bool) -> bool:  # noqa: ARG002
         return in_fraction is self.pointed
 
 
@@ -219,10 +219,12 @@ def step_of(facts: NumberFacts) -> Fraction | None:
     steps = set(facts.multiples) | ({Fraction(1)} if facts.integral else set())
     if not steps:
         return None
-    return reduce(
-        lambda a, b: Fraction(lcm(a.numerator * b.denominator, b.numerator * a.denominator), a.denominator * b.denominator),
-        steps,
-    )
+    return reduce(_common_multiple, steps)
+
+
+def _common_multiple(a: Fraction, b: Fraction) -> Fraction:
+    whole = lcm(a.numerator * b.denominator, b.numerator * a.denominator)
+    return Fraction(whole, a.denominator * b.denominator)
 
 
 def is_empty(facts: NumberFacts, integers: Integers) -> bool:
@@ -284,10 +286,8 @@ def _bounds(facts: NumberFacts, negative: bool) -> list[Component] | None:
         out.append(Compared(low, ">" if low_exclusive else ">="))
     if high is not None:
         out.append(Compared(high, "<" if high_exclusive else "<="))
-    for value in facts.excluded:
-        if value == 0 or (value < 0) is negative:
-            out.append(Compared(abs(value), "<>"))
-    return out
+    own = (value for value in facts.excluded if value == 0 or (value < 0) is negative)
+    return [*out, *(Compared(abs(value), "<>") for value in own)]
 
 
 def _negated(bound: Fraction | None) -> Fraction | None:
@@ -305,9 +305,13 @@ class _Side:
         return _all(c.start() for c in self.components)
 
 
-def _all(states: object) -> tuple[State, ...] | None:
-    found = tuple(states)  # type: ignore[call-overload]
-    return None if None in found else found
+def _all(states: Iterable[State | None]) -> tuple[State, ...] | None:
+    found: list[State] = []
+    for state in states:
+        if state is None:
+            return None
+        found.append(state)
+    return tuple(found)
 
 
 _Node = tuple[int, str, tuple[State, ...]]  # the side, where in the number, the components' states

@@ -14,7 +14,19 @@ from converters.errors import InvalidSource, UnsupportedFeature
 from converters.jsonschema.draft import is_before, named_draft
 
 ONE_SCHEMA = frozenset(
-    ["additionalProperties", "additionalItems", "items", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedProperties", "unevaluatedItems"]
+    [
+        "additionalProperties",
+        "additionalItems",
+        "items",
+        "contains",
+        "not",
+        "if",
+        "then",
+        "else",
+        "propertyNames",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+    ]
 )
 SCHEMA_LIST = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"])

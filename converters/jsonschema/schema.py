@@ -96,7 +96,7 @@ class Format(Assertion):
 
 @dataclass(frozen=True, slots=True)
 class Properties(Assertion):
-    """`properties`, `patternProperties` and `additionalProperties` (`explicit`: it was said) of one node, which belong together."""
+    """`properties`, `patternProperties`, `additionalProperties` (`explicit`: it was said) of one node: they belong together."""
 
     declared: tuple[tuple[str, NodeId], ...]
     patterns: tuple[tuple[str, NodeId], ...] = ()
@@ -248,7 +248,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A whole schema: nodes by id, the root's id, the draft it speaks, its integers, and what its reader must tell the caller."""
+    """A whole schema: nodes by id, the root's id, the draft it speaks, its integers, and what the caller must be told."""
 
     nodes: tuple[Node, ...]
     root: NodeId

@@ -42,7 +42,7 @@ class StringFacts:
 
 @dataclass(frozen=True, slots=True)
 class NumberFacts:
-    """Numbers between two bounds (None: no bound), multiples of some numbers and not of others, integral or not (None: either)."""
+    """Numbers between two bounds (None: none), multiples of some numbers and not of others, integral or not (None: either)."""
 
     low: Fraction | None = None
     low_exclusive: bool = False
@@ -57,7 +57,7 @@ class NumberFacts:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Declared keys have their terms, keys that match a pattern its term, all others `additional`; declared ones may match too."""
+    """Declared keys have their terms, keys that match a pattern its term (declared ones too), all others `additional`."""
 
     path: str = field(compare=False)
     declared: tuple[tuple[str, Term], ...] = ()
@@ -68,7 +68,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class SomeMember:
-    """At least one key that is in `names`, matches `pattern`, and is neither declared in nor matched by `outside`, has a value of `value`."""
+    """At least one key of `names` that matches `pattern` and is not `outside` (by name or pattern) has a value of `value`."""
 
     path: str = field(compare=False)
     value: Term = ANYTHING

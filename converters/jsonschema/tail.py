@@ -224,4 +224,3 @@ class Tail:
                 if not self.lowering.algebra.is_empty(term):
                     after = replace(state, open=state.open - done, used=used | {word})
                     yield seq(self._member(_Class(of_string(word), term, meets)), self._rest(after, todo))
-

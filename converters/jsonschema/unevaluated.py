@@ -21,7 +21,7 @@ MAX_WAYS = 256
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is looked at: `all` of it, or these keys and the keys of these patterns, or the first items and those of some nodes."""
+    """What is looked at: `all`, or these keys and the keys of these patterns, or the first items and those of some nodes."""
 
     all: bool = False
     keys: tuple[str, ...] = ()
@@ -152,9 +152,7 @@ def _members_rest(what: s.UnevaluatedProperties | s.UnevaluatedItems, seen: Seen
     return s.Properties(path, declared, tuple((pattern, s.ALWAYS) for pattern in seen.patterns), what.node)
 
 
-def _items_rest(
-    what: s.UnevaluatedProperties | s.UnevaluatedItems, seen: Seen, positive: bool, space: Space
-) -> s.Assertion:
+def _items_rest(what: s.UnevaluatedProperties | s.UnevaluatedItems, seen: Seen, positive: bool, space: Space) -> s.Assertion:
     path = what.path
     node = space.make(s.AnyOf(path, (*seen.items, what.node))) if seen.items else what.node
     if not positive:
