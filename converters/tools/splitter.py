@@ -129,11 +129,12 @@ class Splitter:
             reader.commit()
             self._has_content = False
         except (Mismatch, TextEnded) as stop:
-            if writer.is_open:
+            was_open = writer.is_open
+            if was_open:
                 writer.end(is_whole=False)
             reader.go_back()
             if isinstance(stop, TextEnded):
-                self._give_up()
+                self._give_up(was_open)
             elif writer.n_calls > n_before:
                 self._has_content = False
             else:
@@ -141,11 +142,11 @@ class Splitter:
                 self._content(opening)
                 reader.pos += len(opening)
 
-    def _give_up(self) -> None:
-        """The text has ended inside a call, or between two."""
+    def _give_up(self, was_open: bool) -> None:
+        """The text has ended inside a call, or before its name was known."""
         rest = self._reader.rest
         self._reader.pos = len(self._reader.text)
-        if rest.strip():
+        if rest.strip() and not was_open:
             self._parts.append(Unfinished(rest))
 
     def _content(self, text: str) -> None:
@@ -179,18 +180,21 @@ class Splitter:
         while True:
             at = reader.text.find(markers.end, reader.pos)
             end = at if at >= 0 else len(reader.text) - (0 if reader.is_closed else n_held(reader.rest, (markers.end,)))
-            text = space + reader.text[reader.pos : end]
-            body = text.rstrip()
-            space = text[len(body) :]
-            if body:
-                self._parts.append(ReasoningDelta(body))
+            space = self._think(space + reader.text[reader.pos : end])
             reader.pos = end
             reader.forget()
             if at >= 0:
                 reader.pos += len(markers.end)
                 return (yield from self._skip_space())
-            if not (yield from reader.more()):
+            if not (yield from reader.more()) and not reader.rest:
                 return
+
+    def _think(self, text: str) -> str:
+        """More reasoning; returns the whitespace at its end, which waits."""
+        body = text.rstrip()
+        if body:
+            self._parts.append(ReasoningDelta(body))
+        return text[len(body) :]
 
     def _skip_space(self) -> Reading[None]:
         while (yield from self._reader.takes_space()):

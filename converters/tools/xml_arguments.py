@@ -1,7 +1,7 @@
 """Arguments as `<parameter=key>` elements: the schema's object, each declared key in its order, strings without quotes.
 
-A string can't hold the closing tag, in this format nothing can escape it. Where a length bound and the closing tag together
-pass the automaton limit, the bound is kept by counting no character after a `<` (`_counted`): fewer texts, all of them valid.
+A string can't hold the closing tag: nothing in this format can escape it. A long length bound is not held by an automaton that
+also knows the closing tag (it would have a dozen states a character), but by counting (`_counted`): fewer texts, all valid.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import cache
 
 from converters.automata import (
-    ANY_CHAR,
     ANY_TEXT,
     Dfa,
     concatenated,
     difference,
     intersection,
     of_charset,
+    of_length,
     of_string,
     of_strings,
     repeated,
@@ -25,7 +25,7 @@ from converters.automata import (
 )
 from converters.automata import NOTHING as NO_TEXT
 from converters.constraint import JsonSchema
-from converters.errors import LimitExceeded, Unsatisfiable, UnsupportedFeature
+from converters.errors import Unsatisfiable, UnsupportedFeature
 from converters.grammar.charset import ANY, CharSet
 from converters.grammar.expr import NEVER, Chars, Expr, RuleBook, alt, lit, opt, rep, seq
 from converters.jsonschema.algebra import Algebra
@@ -41,6 +41,7 @@ from converters.tools.qwen import CLOSING, parameter_expr
 
 _LESS = CharSet.of("<")
 _LONGEST_GROUP = 3
+_LONGEST_EXACT = 64
 
 
 def xml_arguments(
@@ -159,25 +160,25 @@ class _Elements:
 
     def length(self, facts: StringFacts, key: str) -> Expr:
         """Strings that only their length tells."""
-        try:
-            if (facts.min, facts.max) == (0, None):
-                return to_expr(without_closing(ANY_TEXT, self.budget), self.book, "text")
-            dfa = repeated(ANY_CHAR, facts.min, facts.max, self.budget)
+        if max(facts.min, facts.max or 0) <= _LONGEST_EXACT:
+            dfa = of_length(facts.min, facts.max)
             return to_expr(without_closing(dfa, self.budget), self.book, "text")
-        except LimitExceeded as limit:
-            if limit.limit != "automaton_bytes":
-                raise
-        self.notes.append(f"{key}: a text with '<' counts up to {_LONGEST_GROUP} characters as one towards maxLength")
+        self.notes.append(f"{key}: a text with '<' in it is held to a third of its maxLength")
         return _counted(facts)
 
 
 def _counted(facts: StringFacts) -> Expr:
-    """Strings whose length is counted in groups of at most three characters; `</` is in none, and none ends in `<`."""
+    """Strings whose length is counted: those without `<` exactly; others in groups of at most three characters.
+
+    `</` is in no group, and none ends in `<`.
+    """
     plain = Chars(ANY - _LESS)
-    if facts.max is not None and facts.max // _LONGEST_GROUP < facts.min:
-        return rep(plain, facts.min, facts.max)
     group = seq(rep(lit("<"), 1, _LONGEST_GROUP - 1), Chars(ANY - CharSet.of("</")))
-    return rep(alt(plain, group), facts.min, None if facts.max is None else facts.max // _LONGEST_GROUP)
+    if facts.max is None:
+        return rep(alt(plain, group), facts.min)
+    high = facts.max // _LONGEST_GROUP
+    grouped = rep(alt(plain, group), facts.min, high) if high >= facts.min else NEVER
+    return alt(rep(plain, facts.min, facts.max), grouped)
 
 
 def without_closing(dfa: Dfa, budget: Budget) -> Dfa:
