@@ -7,7 +7,7 @@ lower      cases → grammar                                           (object, 
 
 from __future__ import annotations
 
-from converters.compile import CompileOptions, Relaxation
+from converters.options import CompileOptions, Relaxation
 from converters.constraint import AnyJson, JsonSchema
 from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.jsonschema.algebra import Algebra

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converters.automata import Dfa, to_expr
-from converters.compile import CompileOptions
+from converters.options import CompileOptions
 from converters.errors import InvalidSource
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from converters.automata import JSON, to_expr, union
 from converters.automata import NOTHING as NO_TEXT
-from converters.compile import CompileOptions
+from converters.options import CompileOptions
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, Rep, RuleBook, alt, lit, opt, seq
 from converters.jsonschema import number

@@ -254,7 +254,7 @@ def is_empty(facts: NumberFacts, integers: Integers) -> bool:
 
 
 def number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:
-    """The automaton of the numbers of `facts`, without exponents. Raises LimitExceeded or UnsupportedFeature naming the keyword."""
+    """The automaton of the numbers of `facts`, without exponents. Raises LimitExceeded, UnsupportedFeature with a pointer."""
     shared: list[Component] = [_divided(of, True, facts.path) for of in facts.multiples]
     shared += [_divided(of, False, facts.path) for of in facts.non_multiples]
     if facts.integral is not None:
