@@ -16,6 +16,10 @@ Logits: TypeAlias = object
 """A row of raw logits. Only the backend that made it looks inside; valid until the next decode unless kept by `keep`."""
 
 
+SavedSequence: TypeAlias = object
+"""KV cells outside the cache. Only the backend that made it looks inside."""
+
+
 class BackendError(Exception):
     """A decode failed; the sequences of that batch are lost, the model is not."""
 
@@ -26,7 +30,10 @@ class GrammarRejected(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    """Tokens for one decode. `outputs` says for which of them logits are wanted."""
+    """Tokens for one decode: one of each of several sequences (in rising order of their ids), or several of one.
+
+    `outputs` says for which of them logits are wanted.
+    """
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -100,7 +107,7 @@ class TokenSampler(Protocol):
 
 
 class Backend(Protocol):
-    """A loaded model with one KV cache shared by all sequences."""
+    """A loaded model with a KV cache of its own for each of its slots; a sequence's id is its slot's number."""
 
     @property
     def info(self) -> ModelInfo:
@@ -130,11 +137,14 @@ class Backend(Protocol):
     def score(self, logits: Logits, token: int, n_top: int) -> TokenLogprobs:
         """Log-probabilities of `token` and of the `n_top` likeliest under the raw distribution of `logits`."""
 
-    def copy_sequence(self, source: int, target: int) -> None:
-        """Let `target` share all KV cells of `source`."""
+    def save_sequence(self, seq_id: int) -> SavedSequence:
+        """A copy of the KV cells of `seq_id`."""
+
+    def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
+        """Fill the empty slot `seq_id` with saved KV cells."""
 
     def remove_sequence(self, seq_id: int) -> None:
-        """Free the KV cells of `seq_id` that no other sequence shares."""
+        """Empty the slot `seq_id`."""
 
     def compile_grammar(self, gbnf: str) -> Grammar:
         """Read a grammar (from any thread). Raises GrammarRejected."""

@@ -1,4 +1,7 @@
-"""The step loop: one batch for all sequences, one draw each, one StepOutput with everything that came of it.
+"""The step loop: a token of every running sequence, a piece of every waiting prompt, one StepOutput with all that came of it.
+
+A sequence's numbers do not depend on who runs beside it: all running sequences decode one token each in one batch, every
+prompt is read in batches of its own, each slot has its own KV cache.
 
 Single-threaded; `intake` brings it requests that are ready to run. Talks to the model only through `backend.Backend`.
 """
@@ -8,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TypeAlias
 
@@ -38,21 +40,13 @@ logger = logging.getLogger(__name__)
 Inbox: TypeAlias = "SimpleQueue[Job | Cancel | SetBusy | Shutdown]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where in the batch a sequence's logits are, or those of a job's chunk of prompt."""
-
-    owner: Sequence | Share
-    first: int
-
-
 class Core:
     """All requests of one model. `step` is to be called while `has_work`."""
 
     def __init__(self, backend: Backend, max_waiting: int = 64) -> None:
         info = backend.info
         self._backend = backend
-        self._scheduler = Scheduler(info.n_slots, info.n_slots * info.n_ctx_slot, max_waiting, info.add_space_prefix)
+        self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
 
@@ -101,12 +95,16 @@ class Core:
             self._remove(job)
 
     def step(self) -> tuple[EngineEvent, ...]:
-        """Admit, decode one batch, draw. Returns the events in order."""
+        """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order."""
         self._admit()
-        batch, rows = self._fill_batch()
-        if len(batch) and self._decode(batch):
-            for row in rows:
-                self._take_row(row)
+        for move in self._scheduler.compact():
+            self._backend.load_sequence(move.target, self._backend.save_sequence(move.source))
+            self._backend.remove_sequence(move.source)
+        decoding = self._scheduler.decoding
+        if decoding:
+            self._decode(decoding)
+        for share in self._scheduler.share_prefill(self._pace.budget(is_alone=not decoding), self._backend.n_outputs):
+            self._read(share)
         events, self._events = tuple(self._events), []
         return events
 
@@ -122,95 +120,65 @@ class Core:
             self._events.append(Started(job.id, len(job.prompt)))
         if job.is_prefilled:
             assert job.last_logits is not None
-            self._share_prompt(sequence)
+            self._backend.load_sequence(sequence.seq_id, job.prompt_cells)
             self._advance(sequence, job.last_logits)
 
-    def _share_prompt(self, sequence: Sequence) -> None:
-        job = sequence.job
-        assert job.stem is not None
-        if sequence.seq_id != job.stem:
-            self._backend.copy_sequence(job.stem, sequence.seq_id)
+    # -- the batches
 
-    # -- the batch
-
-    def _fill_batch(self) -> tuple[Batch, list[_Row]]:
+    def _decode(self, sequences: list[Sequence]) -> None:
+        """One token of each sequence, then the draw of the next."""
         batch = Batch()
-        rows = [self._add_decode(batch, sequence) for sequence in self._scheduler.decoding]
-        room = self._backend.n_outputs - len(batch)
-        for share in self._scheduler.share_prefill(self._pace.budget(len(batch))):
-            fitted = Share(share.job, min(share.n_tokens, room)) if share.job.wants_scores else share
-            if fitted.n_tokens > 0 and room > 0:
-                rows.append(self._add_chunk(batch, fitted))
-                room -= fitted.n_tokens if share.job.wants_scores else 1
-        return batch, rows
+        for sequence in sequences:
+            assert sequence.next_token is not None
+            batch.add(sequence.next_token, sequence.position, sequence.seq_id, output=True)
+            sequence.next_token = None
+            sequence.position += 1
+        if self._run(batch, {sequence.job.id: sequence.job for sequence in sequences}):
+            for row, sequence in enumerate(sequences):
+                self._advance(sequence, self._backend.logits(row))
 
-    @staticmethod
-    def _add_decode(batch: Batch, sequence: Sequence) -> _Row:
-        assert sequence.next_token is not None
-        row = _Row(sequence, batch.add(sequence.next_token, sequence.position, sequence.seq_id, output=True))
-        sequence.next_token = None
-        sequence.position += 1
-        return row
-
-    @staticmethod
-    def _add_chunk(batch: Batch, share: Share) -> _Row:
-        job, first = share.job, len(batch)
-        assert job.stem is not None
+    def _read(self, share: Share) -> None:
+        """A chunk of one prompt, in a batch of its own: so its numbers don't depend on who else runs."""
+        job, batch = share.job, Batch()
         for position in range(job.n_prefilled, job.n_prefilled + share.n_tokens):
             is_last = position == len(job.prompt) - 1
-            batch.add(job.prompt[position], position, job.stem, output=is_last or job.wants_scores)
-        return _Row(share, first)
-
-    def _decode(self, batch: Batch) -> bool:
+            batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
         begun = time.monotonic()
+        if self._run(batch, {job.id: job}):
+            self._pace.learn(share.n_tokens, time.monotonic() - begun)
+            self._take_chunk(share)
+
+    def _run(self, batch: Batch, jobs: dict[int, Job]) -> bool:
+        """Decode; if that fails the jobs are lost that had tokens in the batch, others not."""
         try:
             self._backend.decode(batch)
         except BackendError as error:
-            self._fail_batch(batch, str(error))
-            return False
-        self._pace.learn(len(batch), time.monotonic() - begun)
-        return True
-
-    def _fail_batch(self, batch: Batch, message: str) -> None:
-        """The requests that had tokens in a batch that failed are lost, the others not."""
-        seq_ids = set(batch.seq_ids)
-        jobs = {sequence.job.id: sequence.job for sequence in self._scheduler.running}
-        for job in jobs.values():
-            if job.stem in seq_ids or any(sequence.seq_id in seq_ids for sequence in job.running):
+            for job in jobs.values():
                 self._remove(job)
-                self._events.append(Failed(job.id, FailureKind.GENERATION_FAILED, message))
-
-    def _take_row(self, row: _Row) -> None:
-        match row.owner:
-            case Sequence() as sequence:
-                self._advance(sequence, self._backend.logits(row.first))
-            case Share() as share:
-                self._take_chunk(share, row.first)
-            case _:
-                assert_never(row.owner)
+                self._events.append(Failed(job.id, FailureKind.GENERATION_FAILED, str(error)))
+            return False
+        return True
 
     # -- the prompt
 
-    def _take_chunk(self, share: Share, first: int) -> None:
+    def _take_chunk(self, share: Share) -> None:
         job = share.job
         if job.wants_scores:
-            self._score_chunk(share, first)
+            self._score_chunk(share)
         job.n_prefilled += share.n_tokens
         if job.is_prefilled:
-            self._finish_prompt(job, self._backend.logits(first + share.n_tokens - 1))
+            self._finish_prompt(job, self._backend.logits(share.n_tokens - 1))
 
-    def _score_chunk(self, share: Share, first: int) -> None:
+    def _score_chunk(self, share: Share) -> None:
         """Each position's logits score the prompt's next token."""
         job = share.job
         if not job.scores:
             job.scores.append(None)
-        for i in range(share.n_tokens):
-            position = job.n_prefilled + i + 1
+        n_top = job.request.prompt_logprobs or 0
+        for row in range(share.n_tokens):
+            position = job.n_prefilled + row + 1
             if position < len(job.prompt):
-                score = self._backend.score(
-                    self._backend.logits(first + i), job.prompt[position], job.request.prompt_logprobs or 0
-                )
-                job.scores.append(score)
+                job.scores.append(self._backend.score(self._backend.logits(row), job.prompt[position], n_top))
 
     def _finish_prompt(self, job: Job, logits: Logits) -> None:
         job.prompt_s = time.monotonic() - job.started_at
@@ -218,11 +186,15 @@ class Core:
             first = job.prompt[0]
             piece = self._backend.vocabulary.piece(first)
             self._events.append(PromptScored(job.id, tuple(job.scores), (first, piece)))
+        lead, *others = running = list(job.running)
+        if others or job.pending:
+            job.prompt_cells = self._backend.save_sequence(lead.seq_id)
+        for sequence in others:
+            self._backend.load_sequence(sequence.seq_id, job.prompt_cells)
         if job.pending:
             job.last_logits = self._backend.keep(logits)
-        running = list(job.running)
-        for sequence in running:
-            self._share_prompt(sequence)
+        else:
+            job.prompt_cells = None
         for sequence in running:
             self._advance(sequence, logits)
 
@@ -305,12 +277,12 @@ class Core:
 
     def _end(self, sequence: Sequence) -> None:
         sequence.sampler.free()
-        for seq_id in self._scheduler.end(sequence):
-            self._backend.remove_sequence(seq_id)
+        self._scheduler.end(sequence)
+        self._backend.remove_sequence(sequence.seq_id)
 
     def _remove(self, job: Job) -> None:
+        self._scheduler.remove(job)
         for sequence in job.running:
             sequence.sampler.free()
-        for seq_id in self._scheduler.remove(job):
-            self._backend.remove_sequence(seq_id)
+            self._backend.remove_sequence(sequence.seq_id)
         job.free_samplers()

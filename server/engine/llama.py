@@ -16,7 +16,7 @@ import llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits
+from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
 from server.engine.grammar_tokens import find_tokens
 from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
@@ -32,6 +32,8 @@ _WARNING, _ERROR = 3, 4  # ggml's log levels
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
+_LEAST_OUTPUTS = 32
+_CTX_STEP = 256  # llama.cpp rounds a slot's context up to a multiple of this
 _NO_TEXT = 1 | 8  # attributes: unknown, control
 _SENTENCEPIECE = 1  # LLAMA_VOCAB_TYPE_SPM
 
@@ -285,10 +287,12 @@ class LlamaVocabulary:
 
 
 class LlamaBackend:
-    """`backend.Backend` over one llama.cpp model and context, with one KV cache for all sequences. Raises LoadError.
+    """`backend.Backend` over one llama.cpp model and context. Raises LoadError.
 
-    What isn't promised: bit-equal logits for a sequence alone and beside others (a batch's shape chooses ggml's kernels,
-    and their sums differ in the last bits), nor across builds, machines and thread counts.
+    On the CPU a sequence's logits are the same bits alone and beside others, with one thread and with several, however its
+    prompt is cut into chunks of two or more tokens: each slot has its own KV cache, and flash attention is off (whose tiles
+    depend on the batch; it is slower there besides). Not promised: the same bits on a GPU, on another machine, or from
+    another build.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -299,8 +303,8 @@ class LlamaBackend:
         self.vocabulary = LlamaVocabulary(lib.llama_model_get_vocab(self._model))
         n_train = int(lib.llama_model_n_ctx_train(self._model))
         self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
-        self.n_batch = spec.n_batch
-        self.n_outputs = max(32, 2 * spec.n_slots)
+        self.n_batch = max(spec.n_batch, spec.n_slots)
+        self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
         self._n_threads = spec.n_threads or default_threads()
         self._context = self._open(spec)
         self._memory = lib.llama_get_memory(self._context)
@@ -323,17 +327,17 @@ class LlamaBackend:
         return model
 
     def _open(self, spec: ModelSpec) -> Any:
-        n_sequences = 2 * spec.n_slots
-        if n_sequences > _MAX_SEQUENCES:
-            raise LoadError(f"at most {_MAX_SEQUENCES // 2} slots are possible, not {spec.n_slots}")
+        if not 0 < spec.n_slots <= _MAX_SEQUENCES:
+            raise LoadError(f"from 1 to {_MAX_SEQUENCES} slots are possible, not {spec.n_slots}")
         params = lib.llama_context_default_params()
-        params.n_ctx = self._n_ctx_slot * spec.n_slots
+        params.n_ctx = -(-self._n_ctx_slot // _CTX_STEP) * _CTX_STEP * spec.n_slots
         params.n_batch = params.n_ubatch = self.n_batch
-        params.n_seq_max = n_sequences
+        params.n_seq_max = spec.n_slots
         params.n_outputs_max = self.n_outputs
         params.n_threads = params.n_threads_batch = self._n_threads
-        params.kv_unified = True
-        params.swa_full = True  # sequences share prefixes by cell, which a sliding window would lose
+        params.kv_unified = False
+        if spec.n_gpu_layers == 0:
+            params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             wanted = f"{params.n_ctx} tokens ({spec.n_slots} slots of {self._n_ctx_slot})"
@@ -413,8 +417,17 @@ class LlamaBackend:
         assert isinstance(logits, np.ndarray)
         return score_row(logits, token, n_top, self.vocabulary.piece)
 
-    def copy_sequence(self, source: int, target: int) -> None:
-        lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+    def save_sequence(self, seq_id: int) -> SavedSequence:
+        size = lib.llama_state_seq_get_size(self._context, seq_id)
+        saved = (ctypes.c_uint8 * size)()
+        if lib.llama_state_seq_get_data(self._context, saved, size, seq_id) != size:
+            raise BackendError("a sequence can't be copied out of the KV cache")
+        return saved
+
+    def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
+        assert isinstance(saved, ctypes.Array)
+        if lib.llama_state_seq_set_data(self._context, saved, len(saved), seq_id) != len(saved):
+            raise BackendError("a sequence can't be copied into the KV cache")
 
     def remove_sequence(self, seq_id: int) -> None:
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)

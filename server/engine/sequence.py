@@ -6,7 +6,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from server.engine.backend import Logits, TokenSampler
+from server.engine.backend import Logits, SavedSequence, TokenSampler
 from server.engine.messages import EngineRequest, TokenLogprobs
 from server.engine.text import TextAssembler
 
@@ -15,7 +15,7 @@ from server.engine.text import TextAssembler
 class Job:
     """A request with its prompt as tokens. `samplers[i]` is choice i's; `max_new` counts tokens of one choice.
 
-    The prompt's KV cells belong to sequence id `stem` until the last choice takes that id over.
+    The first choice's slot reads the prompt; what it made of it is copied to the others, those that start later included.
     """
 
     request: EngineRequest
@@ -25,9 +25,9 @@ class Job:
     visible: frozenset[int] = frozenset()  # control tokens that count as text
     pending: deque[int] = field(default_factory=deque)  # choices that haven't started
     running: list[Sequence] = field(default_factory=list)
-    stem: int | None = None
     n_prefilled: int = 0
-    last_logits: Logits | None = None  # after the prompt, kept while choices are pending
+    prompt_cells: SavedSequence | None = None  # kept while choices are pending, and so are the logits after the prompt
+    last_logits: Logits | None = None
     scores: list[TokenLogprobs | None] = field(default_factory=list)
     started_at: float = 0.0
     prompt_s: float = 0.0
@@ -56,9 +56,9 @@ class Job:
         return self.request.prompt_logprobs is not None
 
     @property
-    def n_cells(self) -> int:
-        """KV cells reserved by now: the prompt once, and what each running choice may write."""
-        return len(self.prompt) + self.max_new * len(self.running)
+    def lead(self) -> Sequence:
+        """The choice whose slot reads the prompt."""
+        return self.running[0]
 
     def free_samplers(self) -> None:
         """Give back what choices that never started hold."""

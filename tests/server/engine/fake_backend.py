@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits
+from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
 from server.engine.messages import ModelInfo, Sampling, TokenLogprob, TokenLogprobs
 
 END = 256
@@ -89,10 +89,9 @@ class FakeBackend:
     fail_at: frozenset[int] = frozenset()  # numbers of the decodes that fail
     add_space_prefix: bool = False
     batches: list[Batch] = field(default_factory=list)
-    cells: dict[int, dict[int, object]] = field(default_factory=dict)
+    cells: dict[int, list[int]] = field(default_factory=dict)
     samplers: list[FakeSampler] = field(default_factory=list)
     busy: list[bool] = field(default_factory=list)
-    most_cells: int = 0
     vocabulary: FakeVocabulary = field(default_factory=FakeVocabulary)
 
     @property
@@ -115,24 +114,25 @@ class FakeBackend:
 
     @property
     def n_cells(self) -> int:
-        """KV cells in use: what sequences share counts once."""
-        return len({id(cell) for cells in self.cells.values() for cell in cells.values()})
+        """KV cells in use."""
+        return sum(len(cells) for cells in self.cells.values())
 
     def decode(self, batch: Batch) -> None:
         assert 0 < len(batch) <= self.n_batch
         assert sum(batch.outputs) <= self.n_outputs
+        if len(set(batch.seq_ids)) > 1:
+            assert batch.seq_ids == sorted(set(batch.seq_ids)), "one token of each, in rising order"
         self.batches.append(batch)
         if self.token_s:
             time.sleep(self.token_s * len(batch))
         if len(self.batches) in self.fail_at:
             raise BackendError("the fake was told to fail")
-        for position, seq_id in zip(batch.positions, batch.seq_ids, strict=True):
-            assert 0 <= seq_id < 2 * self.n_slots
-            cells = self.cells.setdefault(seq_id, {})
+        for token, position, seq_id in zip(batch.tokens, batch.positions, batch.seq_ids, strict=True):
+            assert 0 <= seq_id < self.n_slots
+            cells = self.cells.setdefault(seq_id, [])
             assert position == len(cells), "a sequence's positions follow each other"
-            cells[position] = object()
-        self.most_cells = max(self.most_cells, self.n_cells)
-        assert self.n_cells <= self.n_slots * self.n_ctx_slot, "the KV cache is full"
+            cells.append(token)
+            assert len(cells) <= self.n_ctx_slot, "the KV cache is full"
 
     def logits(self, index: int) -> Logits:
         assert self.batches[-1].outputs[index], "logits that weren't asked for"
@@ -145,9 +145,13 @@ class FakeBackend:
         entry = TokenLogprob(token, self.vocabulary.piece(token), -1.0)
         return TokenLogprobs(entry, (entry,) * n_top)
 
-    def copy_sequence(self, source: int, target: int) -> None:
-        assert not self.cells.get(target), "the target is in use"
-        self.cells[target] = dict(self.cells[source])
+    def save_sequence(self, seq_id: int) -> SavedSequence:
+        return tuple(self.cells[seq_id])
+
+    def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
+        assert isinstance(saved, tuple)
+        assert not self.cells.get(seq_id), "the slot is in use"
+        self.cells[seq_id] = list(saved)
 
     def remove_sequence(self, seq_id: int) -> None:
         self.cells.pop(seq_id, None)
