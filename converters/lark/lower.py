@@ -1,8 +1,8 @@
 """Rules to a grammar: templates instantiated, `%json` compiled, and what is ignored put between the tokens.
 
 The ignored stands after every token and before the first (spec section 3; Lark's own lexers do the same), as one
-deterministic rule. A token that may be empty takes nothing after it when it is, so that what is ignored can't be told in two
-ways: S S = S, whether it repeats without end or only once. Terminals themselves are `terminals`'.
+deterministic rule; `ignored` says what stands before a token. A token that may be empty takes nothing with it when it is, so
+that what is ignored can't be told in two ways. Terminals themselves are `terminals`'.
 """
 
 from __future__ import annotations
@@ -13,13 +13,34 @@ from dataclasses import dataclass
 
 from typing_extensions import assert_never
 
+from converters.automata.dfa import Dfa
+from converters.automata.lower import to_expr
 from converters.constraint import JsonSchema
 from converters.errors import ConversionError, InvalidSource, LimitExceeded, UnsupportedFeature
-from converters.grammar.expr import EMPTY, Alt, Expr, Grammar, Ref, Rep, RuleBook, Seq, Token, alt, opt, rep, seq
+from converters.grammar.charset import NOTHING, CharSet
+from converters.grammar.expr import (
+    EMPTY,
+    NEVER,
+    Alt,
+    Chars,
+    Expr,
+    Grammar,
+    Lit,
+    Ref,
+    Rep,
+    RuleBook,
+    Seq,
+    Token,
+    alt,
+    opt,
+    rep,
+    seq,
+)
 from converters.jsonschema import lower_schema
-from converters.lark.definitions import Definitions
+from converters.lark.definitions import Definitions, walk
+from converters.lark.ignored import Ignored
 from converters.lark.pattern import placed
-from converters.lark.terminals import Terminals, checked_counts
+from converters.lark.terminals import Terminals, checked_counts, without_empty
 from converters.lark.tree import (
     Both,
     Call,
@@ -35,6 +56,7 @@ from converters.lark.tree import (
     Span,
     Special,
     Structured,
+    without_place,
 )
 from converters.limits import Budget
 from converters.options import CompileOptions
@@ -46,6 +68,8 @@ MAX_TOKEN_IDS = 4096
 """Tokens that all lists like `<[1-5,9]>` together may name: each costs llama.cpp a stack."""
 
 _MAX_TOKEN_ID = 2**32 - 1
+
+_JSON_STARTS = '{["-0123456789tfn'
 
 _Scope = Mapping[str, Expr]  # what the parameters of a template stand for
 
@@ -76,9 +100,11 @@ class _Lowering:
         self.todo: deque[_Instance] = deque()
         self.tokens: dict[Node, Expr] = {}
         self.specials: dict[str, Expr] = {}
+        self.before: dict[CharSet, Expr] = {}
         self.n_instances = 0
         self.n_token_ids = 0
         self.ignored = self._ignored()
+        self.between = EMPTY if self.ignored is None else self._added("ignored", self.ignored.between())
 
     def run(self) -> Grammar:
         """Everything that is reached from `start`."""
@@ -88,11 +114,7 @@ class _Lowering:
             definition = self.definitions.rules[instance.name]
             scope = dict(zip(definition.params, instance.args, strict=True))
             self.book.define(self.refs[instance], self._lower(definition.body, scope))
-        return self.book.build(start if self.ignored is None else seq(self.ignored, start))
-
-    def _ignored(self) -> Expr | None:
-        expr = self.terminals.lower_ignored()
-        return expr if expr is None or isinstance(expr, Ref) else self.book.add("ignored", expr)
+        return self.book.build(seq(self.between, start, self._before_unspelled(NOTHING)))
 
     def _rule(self, instance: _Instance) -> Ref:
         """The rule of `instance`, to be lowered later."""
@@ -115,9 +137,9 @@ class _Lowering:
             case Special(text):
                 if text not in self.specials:
                     self.specials[text] = self._special(node)
-                return self._followed(self.specials[text])
+                return self._around(self.specials[text], NOTHING)
             case Json():
-                return self._followed(self._json(node))
+                return self._around(self._json(node), CharSet.of(_JSON_STARTS))
             case Sequence(items):
                 return seq(*(self._lower(item, scope) for item in items))
             case Choice(options):
@@ -133,21 +155,60 @@ class _Lowering:
     # -- tokens
 
     def _token(self, node: Node) -> Expr:
-        """One use of a terminal, and what is ignored after it."""
-        if node not in self.tokens:
-            self.tokens[node] = self._followed_unless_empty(node)
-        return self.tokens[node]
+        """One use of a terminal, and what is ignored around it."""
+        key = without_place(node)
+        if key not in self.tokens:
+            self.tokens[key] = self._lower_token(node)
+        return self.tokens[key]
 
-    def _followed_unless_empty(self, node: Node) -> Expr:
-        expr = self.terminals.lower(node)
-        if self.ignored is None or expr == EMPTY:
-            return expr
-        nonempty = self.terminals.lower_nonempty(node)
-        followed = self._followed(expr if nonempty is None else nonempty)
-        return followed if nonempty is None else opt(followed)
+    def _lower_token(self, node: Node) -> Expr:
+        dfa = None if self.ignored is None else self.terminals.automaton(node)
+        if self.ignored is None or dfa is None:
+            return seq(self.terminals.lower(node), self.between)
+        spelled = without_empty(dfa)
+        joined = self.ignored.before(spelled)
+        if joined is None and spelled is dfa:
+            expr = self.terminals.lower(node)
+        else:
+            hint = node.name if isinstance(node, Name) else "token"
+            expr = self._added(hint, spelled if joined is None else joined)
+        followed = seq(expr, self.between)
+        return followed if spelled is dfa else opt(followed)
 
-    def _followed(self, expr: Expr) -> Expr:
-        return expr if self.ignored is None else seq(expr, self.ignored)
+    def _added(self, hint: str, dfa: Dfa) -> Expr:
+        """The expression of `dfa`, as a rule unless it is short."""
+        expr = to_expr(dfa, self.book, hint)
+        return expr if isinstance(expr, (Ref, Lit, Chars)) or expr in (EMPTY, NEVER) else self.book.add(hint, expr)
+
+    def _around(self, expr: Expr, first_chars: CharSet) -> Expr:
+        """Something that is no terminal, and what is ignored around it."""
+        return seq(self._before_unspelled(first_chars), expr, self.between)
+
+    def _before_unspelled(self, first_chars: CharSet) -> Expr:
+        dfa = None if self.ignored is None else self.ignored.before_unspelled(first_chars)
+        if dfa is None:
+            return EMPTY
+        if first_chars not in self.before:
+            self.before[first_chars] = self._added("ignored", dfa)
+        return self.before[first_chars]
+
+    def _ignored(self) -> Ignored | None:
+        terminals = self.terminals.ignored()
+        if not terminals:
+            return None
+        return Ignored(terminals, self._first_chars(), self.definitions.skip_once, self.budget)
+
+    def _first_chars(self) -> CharSet:
+        """The characters that the tokens of all rules begin with. A token too large for an automaton is left out."""
+        found = CharSet.of(_JSON_STARTS) if self.definitions.document.blocks else NOTHING
+        ranges = list(found.ranges)
+        for definition in self.definitions.rules.values():
+            for node in walk(definition.body):
+                is_token = isinstance(node, (Literal, Span, Structured)) or (isinstance(node, Name) and node.is_terminal)
+                dfa = self.terminals.automaton(node) if is_token else None
+                if dfa is not None:
+                    ranges.extend(without_empty(dfa).first_chars().ranges)
+        return CharSet.from_ranges(ranges)
 
     # -- templates
 

@@ -58,6 +58,7 @@ from converters.lark.tree import (
     Special,
     Structured,
     offset_of,
+    without_place,
 )
 from converters.limits import Budget
 from converters.regex import lower_regex, parse, regex_dfa
@@ -90,6 +91,7 @@ class Terminals:
         self._exprs: dict[str, Expr] = {}
         self._patterns: dict[str, Pattern] = {}
         self._dfas: dict[str, Dfa] = {}
+        self._automata: dict[Node, Dfa | None] = {}
         self._traits: dict[str, _Traits] = {}
         self._n_joined = 0
         for name in _dependencies_first(definitions, budget):
@@ -109,27 +111,26 @@ class Terminals:
             case _:
                 return self._regular(node, "regex")
 
-    def lower_nonempty(self, node: Node) -> Expr | None:
-        """The terminal without the empty text; None where it has no empty text, or is too large to ask."""
+    def automaton(self, node: Node) -> Dfa | None:
+        """The terminal as an automaton; None where it is too large for one."""
         node = self._resolved(node)
-        try:
-            dfa = self._dfa(self._settled(node))
-        except LimitExceeded as error:
-            if error.limit != "automaton_bytes":
-                raise
-            return None
-        return to_expr(_without_empty(dfa), self.book, "nonempty") if 0 in dfa.accepting else None
+        key = without_place(node)
+        if key not in self._automata:
+            try:
+                self._automata[key] = self._dfa(self._settled(node))
+            except LimitExceeded as error:
+                if error.limit != "automaton_bytes":
+                    raise
+                self._automata[key] = None
+        return self._automata[key]
 
-    def lower_ignored(self) -> Expr | None:
-        """What may stand between two tokens: any number of ignored terminals, or at most one. None if nothing is ignored."""
-        ignored = self.definitions.ignored
-        if not ignored:
-            return None
-        with self._placed("%ignore", ignored[0].offset):
-            dfas = [self._dfa(self._settled(statement.body)) for statement in ignored]
-            dfa = reduce(lambda a, b: union(a, b, self.budget, "%ignore"), dfas)
-            dfa = repeated(dfa, 0, 1 if self.definitions.skip_once else None, self.budget, "%ignore")
-        return to_expr(dfa, self.book, "ignored")
+    def ignored(self) -> list[Dfa]:
+        """The terminals of `%ignore`, without the empty text."""
+        dfas: list[Dfa] = []
+        for statement in self.definitions.ignored:
+            with self._placed("%ignore", statement.offset):
+                dfas.append(without_empty(self._dfa(self._settled(statement.body))))
+        return [dfa for dfa in dfas if not dfa.is_empty()]
 
     def _named(self, name: str) -> Expr:
         if name not in self._exprs:
@@ -418,8 +419,10 @@ def _first_ends(dfa: Dfa) -> Dfa:
     return minimise(trim(Dfa(dfa.alphabet, rows, dfa.accepting)))
 
 
-def _without_empty(dfa: Dfa) -> Dfa:
+def without_empty(dfa: Dfa) -> Dfa:
     """The words but the empty one: the old start moves to the end, a copy that doesn't accept takes its place."""
+    if 0 not in dfa.accepting:
+        return dfa
     old_start = dfa.n_states
     rows = [{c: t or old_start for c, t in row.items()} for row in dfa.rows]
     accepting = {state or old_start for state in dfa.accepting}

@@ -6,7 +6,7 @@ them. Every `offset` counts code points from the start of the source; `LIBRARY` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 LIBRARY = -1
@@ -203,3 +203,8 @@ def offset_of(node: Node) -> int:
                 return LIBRARY
             case _:
                 return node.offset
+
+
+def without_place(node: Node) -> Node:
+    """A terminal's use, the same for every place that it stands at. (A block is known by its place.)"""
+    return replace(node, offset=LIBRARY) if isinstance(node, (Literal, Span, Name)) else node

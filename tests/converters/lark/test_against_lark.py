@@ -14,7 +14,7 @@ from random import Random
 import lark
 import pytest
 
-from converters.errors import ConversionError, LimitExceeded, LimitExceeded
+from converters.errors import ConversionError, LimitExceeded
 from tests.converters.lark.language import matcher_of
 
 _LITERALS = ('"a"', '"b"', '"c"', '"ab"', '"a"i', '"a".."b"', "/a/", "/[bc]/", "/b+/", "/(?:a|bc)/", "/(?:ab)+/")
@@ -90,8 +90,6 @@ def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, b
         return None
     try:
         matcher = matcher_of(source)
-    except LimitExceeded:  # so ambiguous that llama.cpp couldn't walk it
-        return None
     except LimitExceeded:  # so ambiguous that llama.cpp couldn't walk it
         return None
     except ConversionError:

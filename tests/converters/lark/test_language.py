@@ -90,6 +90,18 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
     "ignore with a lazy comment": (
         'start: "a" "b"\n%ignore C_COMMENT\n%import common.C_COMMENT', ["a/* b */b", "ab/**/"], ["a/* */b*/", "a/*b"],
     ),
+    "ignore, as long as it goes": (
+        'start: "(" "a"+ ")"\n%ignore /#[^\\n]*/\n%ignore /[ \\n]/', ["(a#)\n)", "(a)#", "#\n(#a\na)#"], ["(a#)", "#(a)"],
+    ),
+    "ignore, a token that begins where it ends": (
+        'start: ("a" NL)+\nNL: /\\n+/\n%ignore /#[^\\n]*/\n%ignore " "', ["a\n", "a # a\na#\n\n", "a \n#x"], ["a#", "a #a"],
+    ),
+    "ignore, a token that may begin like it": (
+        'start: "a" T "b"\nT: /[^b]+/\n%ignore " "', ["a b", "ax yb", "a  x  b "], ["ab", "a"],
+    ),
+    "ignore before json and at the end": (
+        'start: %json {"const": 1} "x"\n%ignore /#[^\\n]*\\n?/', ["#a\n1#\nx#", "1x"], ["#a1x", "1#x"],
+    ),
     "ignore once": (
         '%llguidance {"skip_repetition": "once"}\nstart: "a" "b"\n%ignore /[ \\t]{1,2}/', ["ab", "a b", "a  b "], ["a   b"],
     ),
