@@ -44,7 +44,7 @@ async def compile_requested(compiler: ConstraintCompiler, requested: RequestedCo
     try:
         outcome = await compiler.compile(requested.constraint, requested.options)
     except ConversionError as error:
-        rejected = reject(error, requested.param)
+        rejected = reject(error, requested.param, requested.paths)
         logger.info("%s rejected=%s param=%s", prefix, rejected.code, rejected.param)
         raise rejected from None
     stats = outcome.compiled.stats
@@ -63,9 +63,16 @@ _SETTINGS = {"grammar_bytes": "compiled_grammar_bytes", "regex_grammar_bytes": "
 """What the command line calls the compiler's limits whose names a request's limits have too."""
 
 
-def reject(error: ConversionError, param: str) -> ConstraintRejected:
-    """A compiler's error as one of the request: `param` is extended by the path inside the source."""
-    full = param + dotted(error.path or "")
+def reject(error: ConversionError, param: str, paths: Sequence[str] = ()) -> ConstraintRejected:
+    """A compiler's error as one of the request: `param` is extended by the path inside the source.
+
+    With `paths`, a path that begins with a number is inside the part of that number: `/1/parameters` of tools.
+    """
+    path = error.path or ""
+    number, _, rest = path.removeprefix("/").partition("/")
+    if paths and number.isdigit() and int(number) < len(paths):
+        param, path = paths[int(number)], f"/{rest}" if rest else ""
+    full = param + dotted(path)
     position = f" (line {error.position.line}, column {error.position.column})" if error.position is not None else ""
     limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.12g}]" if isinstance(error, LimitExceeded) else ""
     return ConstraintRejected(f"{full}: {error.reason}{position}{limit}", param=full, code=_CODES.get(type(error)))

@@ -9,13 +9,17 @@ from typing_extensions import assert_never
 
 from server.chat.types import (
     Answer,
+    ArgumentsDelta,
+    CallStarted,
     ChoiceCompleted,
     Completed,
     Completion,
     Event,
     PromptEcho,
+    ReasoningDelta,
     Started,
     TextDelta,
+    ToolCall,
     Usage,
 )
 from server.engine.messages import FinishReason, TokenLogprobs
@@ -25,12 +29,24 @@ from server.engine.messages import FinishReason, TokenLogprobs
 class _Draft:
     text: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: dict[int, tuple[CallStarted, list[str]]] = field(default_factory=dict)
     echo: PromptEcho | None = None
     end: ChoiceCompleted | None = None
 
     def finish(self, index: int) -> Answer:
         end = self.end or ChoiceCompleted(index, FinishReason.LENGTH, 0)
-        return Answer(index, "".join(self.text), end.reason, end.n_tokens, end.stop_string, self.echo, tuple(self.logprobs))
+        return Answer(
+            index,
+            "".join(self.text),
+            end.reason,
+            end.n_tokens,
+            end.stop_string,
+            self.echo,
+            tuple(self.logprobs),
+            "".join(self.reasoning),
+            tuple(ToolCall(call.id, call.name, "".join(arguments), call.is_custom) for call, arguments in self.calls.values()),
+        )
 
 
 @dataclass(slots=True)
@@ -51,6 +67,12 @@ class Fold:
             case TextDelta(index=index, text=text, logprobs=logprobs):
                 self._draft(index).text.append(text)
                 self._draft(index).logprobs.extend(logprobs)
+            case ReasoningDelta(index=index, text=text):
+                self._draft(index).reasoning.append(text)
+            case CallStarted(index=index, call=call):
+                self._draft(index).calls[call] = (event, [])
+            case ArgumentsDelta(index=index, call=call, text=text):
+                self._draft(index).calls[call][1].append(text)
             case ChoiceCompleted(index=index):
                 self._draft(index).end = event
             case Completed(usage=usage):

@@ -14,8 +14,10 @@ from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_r
 from server.chat.description import with_description
 from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
-from server.chat.prompt import builtin_template, can_think, render_prompt
+from server.chat.prompt import builtin_template, can_think, reasoning_markers, render_prompt
 from server.chat.templates import CHATML
+from server.chat.tools import check_tools, codec_of, tool_constraint, with_tools_described
+from server.chat.turn import Turn, TurnFormat
 from server.chat.types import ChatPrompt, Event, GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from server.engine.client import EngineClient
 from server.engine.messages import (
@@ -39,6 +41,14 @@ class _Job:
     request: EngineRequest
     first_index: int
     echo: str | None
+    format: TurnFormat = field(default_factory=TurnFormat)
+    turns: dict[int, Turn] = field(default_factory=dict)
+
+    def turn(self, index: int) -> Turn:
+        """The reading of choice `index` of this request."""
+        if index not in self.turns:
+            self.turns[index] = Turn(self.first_index + index, self.format)
+        return self.turns[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class Service:
         """
         model = await self.manager.engine(request.model)
         _check_tokens(request, model.engine.info)
+        request = await self._with_tool_constraint(request, model)
         outcome = None
         if request.constraint is not None:
             outcome = await compile_requested(self.compiler, request.constraint)
@@ -65,10 +76,31 @@ class Service:
             async for event in events:
                 yield event
 
+    async def _with_tool_constraint(self, request: GenerateRequest, model: LoadedModel) -> GenerateRequest:
+        prompt = request.prompts[0]
+        if request.tools is None or not isinstance(prompt, ChatPrompt):
+            return request
+        codec = codec_of(model.codec, self._template(prompt, model, model.engine.info))
+        constraint = await tool_constraint(request.tools, codec, model.engine, request.constraint)
+        if constraint is None and codec is not None:
+            await check_tools(self.compiler, request.tools, codec)
+        return replace(request, constraint=constraint)
+
+    def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel) -> TurnFormat:
+        """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""
+        if not isinstance(prompt, ChatPrompt) or not isinstance(text, str):
+            return TurnFormat()
+        source = self._template(prompt, model, model.engine.info)
+        reasoning = reasoning_markers(source, text) if request.constraint is None else None
+        if request.tools is None:
+            return TurnFormat(reasoning=reasoning)
+        return TurnFormat(codec_of(model.codec, source), request.tools.tools, reasoning)
+
     def render(self, prompt: ChatPrompt, model: LoadedModel, *, is_constrained: bool = False) -> str:
         """The text of a chat prompt by the template that counts for it."""
         info = model.engine.info
         source = self._template(prompt, model, info)
+        prompt = with_tools_described(prompt, codec_of(model.codec, source), source)
         if prompt.thinking is None and can_think(source) and (is_constrained or self.settings.disable_reasoning):
             prompt = replace(prompt, thinking=False)
         return render_prompt(prompt, source, info)
@@ -101,10 +133,11 @@ class Service:
             if request.constraint is not None and request.constraint.is_described and isinstance(prompt, ChatPrompt):
                 prompt = with_description(prompt, request.constraint.constraint)
             ready = self._with_prompt(base, prompt, model)
+            turn_format = self._format(request, prompt, ready.prompt, model)
             echo = await _prompt_text(ready, model.engine) if request.echo else None
             if len(request.prompts) > 1:
                 ready = await _tokenized(ready, model.engine, f"{request.param}[{i}]")
-            jobs.append(_Job(ready, i * request.n, echo))
+            jobs.append(_Job(ready, i * request.n, echo, turn_format))
         return jobs
 
     def _with_prompt(self, base: EngineRequest, prompt: Prompt, model: LoadedModel) -> EngineRequest:
@@ -243,10 +276,14 @@ def _translate(event: EngineEvent, job: _Job, tally: _Tally) -> list[Event]:
         case PromptScored():
             return _echo(job, event)
         case TextChunk():
-            return [types.TextDelta(first + event.index, event.text, event.logprobs)]
+            if job.format.is_plain:
+                return [types.TextDelta(first + event.index, event.text, event.logprobs)]
+            return job.turn(event.index).feed(event.text, event.logprobs)
         case Finished():
             tally.add_finished(event)
-            return [types.ChoiceCompleted(first + event.index, event.reason, event.n_completion_tokens, event.stop_string)]
+            rest = [] if job.format.is_plain else job.turn(event.index).finish()
+            index = first + event.index
+            return [*rest, types.ChoiceCompleted(index, event.reason, event.n_completion_tokens, event.stop_string)]
         case Failed():
             tally.failures.append(event)
             return []

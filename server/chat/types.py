@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from converters.compile import CompileOptions
-from converters.constraint import Constraint, JsonValue
+from converters.constraint import Constraint, JsonValue, Tool
 from server.engine.messages import FinishReason as FinishReason  # exported again: dialects see only this module
 from server.engine.messages import Sampling as Sampling
 from server.engine.messages import TokenLogprob as TokenLogprob
@@ -24,7 +24,8 @@ class RequestedConstraint:
     """The one constraint of a request, not yet compiled.
 
     `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
-    request, for errors. `is_described`: the prompt tells the model of it.
+    request, for errors; where `paths` are set, an error's first step inside the source picks one of those instead.
+    `is_described`: the prompt tells the model of it.
     """
 
     constraint: Constraint
@@ -33,6 +34,7 @@ class RequestedConstraint:
     kind: str
     param: str
     is_described: bool = False
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,21 @@ Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The tools that a model may call. `paths` are their places in the request, `choice` the field that says how to use them.
+
+    is_forced: the answer is a call. is_parallel: there may be several. shown: all tools in OpenAI's form, for the template.
+    """
+
+    tools: tuple[Tool, ...]
+    paths: tuple[str, ...]
+    shown: tuple[JsonObject, ...]
+    is_forced: bool = False
+    is_parallel: bool = True
+    choice: str = "tool_choice"
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """Everything a dialect can ask of a generation.
 
@@ -105,6 +122,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     constraint: RequestedConstraint | None = None
+    tools: ToolUse | None = None
     logprobs: int | None = None
     echo: bool = False
     param: str = "prompt"
@@ -167,6 +185,34 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of what choice `index` thinks before it answers."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """Call number `call` (from 0) of choice `index` begins. `is_custom`: its arguments are one text, not JSON."""
+
+    index: int
+    call: int
+    id: str
+    name: str
+    is_custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """More of the arguments' JSON text (of a custom tool's input) of a call that has started."""
+
+    index: int
+    call: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceCompleted:
     """Choice `index` has ended. `stop_string` is the one that ended it, if one did."""
 
@@ -183,7 +229,19 @@ class Completed:
     usage: Usage
 
 
-Event: TypeAlias = Started | PromptEcho | TextDelta | ChoiceCompleted | Completed
+Event: TypeAlias = (
+    Started | PromptEcho | TextDelta | ReasoningDelta | CallStarted | ArgumentsDelta | ChoiceCompleted | Completed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call, whole. `arguments` is JSON text, or a custom tool's input."""
+
+    id: str
+    name: str
+    arguments: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +255,8 @@ class Answer:
     stop_string: str | None = None
     echo: PromptEcho | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

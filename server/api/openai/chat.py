@@ -10,25 +10,31 @@ from typing_extensions import assert_never
 
 from converters.constraint import JsonValue
 from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
-from server.api.openai.messages import decode_messages, decode_tools
+from server.api.openai.messages import decode_messages
+from server.api.openai.tools import decode_tools
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import Answer
 from server.chat.types import (
     Answer as ChoiceAnswer,
 )
 from server.chat.types import (
+    ArgumentsDelta,
+    CallStarted,
     ChatPrompt,
     ChoiceCompleted,
     Completed,
     Completion,
     Event,
+    FinishReason,
     GenerateRequest,
     JsonObject,
     PromptEcho,
+    ReasoningDelta,
     Started,
     TextDelta,
     TokenLogprob,
     TokenLogprobs,
+    ToolCall,
 )
 from server.constraints import merge_extra_body, read_constraint
 from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
@@ -42,6 +48,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
     fields = read_fields(ChatFields, body)
     if fields.top_logprobs and not fields.logprobs:
         raise BadRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    tools = decode_tools(merge_extra_body(body), limits)
     request = GenerateRequest(
         prompts=(decode_prompt(body, fields, limits),),
         model=fields.model,
@@ -50,6 +57,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         stop=fields.stop or (),
         max_tokens=fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens,
         constraint=read_constraint(body, limits),
+        tools=tools,
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         param="messages",
     )
@@ -64,13 +72,14 @@ def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -
         message = "continue_final_message and add_generation_prompt can't both be true"
         raise BadRequest(message, param="add_generation_prompt")
     kwargs = _template_kwargs(merged)
+    tools = decode_tools(merged, limits)
     thinking = fields.thinking if fields.thinking is not None else fields.enable_thinking
     if thinking is not None:
         kwargs = {name: value for name, value in kwargs.items() if name not in ("thinking", "enable_thinking")}
     return ChatPrompt(
         messages=decode_messages(body.get("messages"), limits),
         template=fields.template,
-        tools=decode_tools(merged, limits),
+        tools=tools.shown if tools is not None else (),
         add_generation_prompt=fields.add_generation_prompt is not False,
         continue_final_message=bool(fields.continue_final_message),
         thinking=thinking,
@@ -114,6 +123,8 @@ class Encoder:
     envelope: Envelope = field(default_factory=lambda: Envelope("chatcmpl", "chat.completion.chunk"))
     media_type: str = "text/event-stream"
     _model: str = ""
+    _custom: set[tuple[int, int]] = field(default_factory=set)
+    _callers: set[int] = field(default_factory=set)
 
     def encode(self, event: Event) -> bytes:
         """The frames of one event."""
@@ -125,8 +136,12 @@ class Encoder:
                 if not text and not logprobs:
                     return b""
                 return self._chunk(index, {"content": text}, logprobs=logprobs)
+            case ReasoningDelta(index=index, text=text):
+                return self._chunk(index, {"reasoning_content": text})
+            case CallStarted() | ArgumentsDelta():
+                return self._chunk(event.index, {"tool_calls": [self._call_delta(event)]})
             case ChoiceCompleted(index=index, reason=reason):
-                return self._chunk(index, {}, finish_reason=reason.value)
+                return self._chunk(index, {}, finish_reason=_finish_reason(reason, index in self._callers))
             case Completed(usage=usage):
                 last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
                 return last + DONE
@@ -138,6 +153,17 @@ class Encoder:
     def encode_error(self, error: ServerError) -> bytes:
         """The stream's last event."""
         return error_frame(error)
+
+    def _call_delta(self, event: CallStarted | ArgumentsDelta) -> dict[str, Any]:
+        """The first delta of a call has id, type, name and an empty argument text; the others only more of that."""
+        key = (event.index, event.call)
+        if isinstance(event, ArgumentsDelta):
+            inner = {"custom": {"input": event.text}} if key in self._custom else {"function": {"arguments": event.text}}
+            return {"index": event.call, **inner}
+        self._callers.add(event.index)
+        if event.is_custom:
+            self._custom.add(key)
+        return {"index": event.call, **_encode_call(ToolCall(event.id, event.name, "", event.is_custom))}
 
     def _chunk(
         self,
@@ -160,12 +186,32 @@ def encode_completion(completion: Completion, has_logprobs: bool = False) -> dic
 
 
 def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": entry.text if entry.text or not entry.tool_calls else None,
+        "refusal": None,
+    }
+    if entry.reasoning:
+        message["reasoning_content"] = entry.reasoning
+    if entry.tool_calls:
+        message["tool_calls"] = [_encode_call(call) for call in entry.tool_calls]
     return {
         "index": entry.index,
-        "message": {"role": "assistant", "content": entry.text, "refusal": None},
+        "message": message,
         "logprobs": encode_logprobs(entry.logprobs) if has_logprobs else None,
-        "finish_reason": entry.reason.value,
+        "finish_reason": _finish_reason(entry.reason, bool(entry.tool_calls)),
     }
+
+
+def _finish_reason(reason: FinishReason, has_calls: bool) -> str:
+    """ "tool_calls" where there are calls and none of them is cut."""
+    return "tool_calls" if has_calls and reason is FinishReason.STOP else reason.value
+
+
+def _encode_call(call: ToolCall) -> dict[str, Any]:
+    if call.is_custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def encode_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from server.chat.types import (
     Answer as ChoiceAnswer,
 )
 from server.chat.types import (
+    ArgumentsDelta,
+    CallStarted,
     ChoiceCompleted,
     Completed,
     Completion,
@@ -27,6 +29,7 @@ from server.chat.types import (
     JsonObject,
     Prompt,
     PromptEcho,
+    ReasoningDelta,
     Started,
     TextDelta,
     TextPrompt,
@@ -149,6 +152,8 @@ class Encoder:
                     return b""
                 place = self._places.setdefault(index, _Place())
                 return self._chunk(index, text, _encode_logprobs(entries, place) if self.has_logprobs else None)
+            case ReasoningDelta() | CallStarted() | ArgumentsDelta():
+                return b""  # no chat, so none of these
             case ChoiceCompleted(index=index, reason=reason):
                 return self._chunk(index, "", finish_reason=reason.value)
             case Completed(usage=usage):

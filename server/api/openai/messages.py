@@ -1,9 +1,9 @@
-"""OpenAI's messages and tools -> the internal ones. Whatever isn't text is refused by its path."""
+"""OpenAI's messages -> the internal ones. Whatever isn't text is refused by its path."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal
 
 from converters.constraint import JsonValue
 from server.chat.types import JsonObject, Message, ToolCallPart
@@ -131,91 +131,3 @@ def _parsed(text: str, limits: RequestLimits, path: str) -> JsonValue:
         return parse_json_text(text, max_depth=limits.json_depth, param=path)
     except InvalidJson:
         return text
-
-
-# ---- tools
-
-
-def decode_tools(fields: Mapping[str, tuple[str, JsonValue]], limits: RequestLimits) -> tuple[JsonObject, ...]:
-    """The tools that the template shows, in OpenAI's form; () under tool_choice "none".
-
-    Forcing a call is not offered yet and refused by name: a constraint is never lost in silence.
-    """
-    tools = _tool_list(fields, limits)
-    path, choice = fields.get("tool_choice") or fields.get("function_call") or ("tool_choice", "auto")
-    if choice == "none":
-        return ()
-    if choice == "auto":
-        return tools
-    _check_choice(choice, path, tools)
-    raise UnsupportedParameter(f"{path} {dump_json(choice)} is not supported: only auto and none are", param=path)
-
-
-def _tool_list(fields: Mapping[str, tuple[str, JsonValue]], limits: RequestLimits) -> tuple[JsonObject, ...]:
-    if "tools" in fields:
-        path, value = fields["tools"]
-        tools = _list(value, path)
-        for i, tool in enumerate(tools):
-            _check_tool(tool, f"{path}[{i}]")
-    elif "functions" in fields:
-        path, value = fields["functions"]
-        functions = _list(value, path)
-        for i, function in enumerate(functions):
-            _check_function(function, f"{path}[{i}]")
-        tools = [{"type": "function", "function": function} for function in functions]
-    else:
-        return ()
-    size = len(dump_json(tools).encode("utf-8"))
-    if size > limits.tools_bytes:
-        message = f"{path} is too long: {size} bytes, where tools_bytes allows {limits.tools_bytes} bytes"
-        raise BadRequest(message, param=path, code="limit_exceeded")
-    return tuple(cast(list[JsonObject], tools))
-
-
-def _list(value: JsonValue, path: str) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise wrong_type(path, "a list", value)
-    return value
-
-
-def _check_tool(value: JsonValue, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    if value.get("type") != "function":
-        raise UnsupportedParameter(
-            f"{path}.type {dump_json(value.get('type'))} is not supported: only function is", param=f"{path}.type"
-        )
-    _check_function(value.get("function"), f"{path}.function")
-
-
-def _check_function(value: JsonValue, path: str) -> None:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    name = value.get("name")
-    if not isinstance(name, str) or not name:
-        raise wrong_type(f"{path}.name", "a non-empty string", name)
-    parameters = value.get("parameters")
-    if parameters is not None and not isinstance(parameters, Mapping):
-        raise wrong_type(f"{path}.parameters", "a JSON Schema object", parameters)
-
-
-def _check_choice(choice: JsonValue, path: str, tools: tuple[JsonObject, ...]) -> None:
-    """Errors that come before "not supported": a shape that means nothing, a name that isn't there, no tools at all."""
-    if isinstance(choice, str):
-        if choice != "required":
-            raise BadRequest(f"{path} must be none, auto, required or an object, not {choice!r}", param=path)
-    elif not isinstance(choice, Mapping):
-        raise wrong_type(path, "a string or an object", choice)
-    if not tools:
-        raise BadRequest(f"{path} needs tools, and the request has none", param=path)
-    name = _chosen_name(choice)
-    known = {cast(JsonObject, tool["function"])["name"] for tool in tools}
-    if name is not None and name not in known:
-        raise BadRequest(f"{path} names {name!r}, which is not in tools", param=path)
-
-
-def _chosen_name(choice: JsonValue) -> JsonValue:
-    if not isinstance(choice, Mapping):
-        return None
-    function = choice.get("function")
-    return function.get("name") if isinstance(function, Mapping) else choice.get("name")

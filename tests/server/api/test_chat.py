@@ -298,24 +298,3 @@ TOOL_TEMPLATE = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{{
 async def test_tools_are_shown_to_the_template(fields: dict[str, Any], shown: str) -> None:
     async with serve(FakeEngine(info=with_info(chat_template=TOOL_TEMPLATE))) as served:
         assert await prompt_of(served, [{"role": "user", "content": "hi"}], **fields) == shown
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"tools": TOOLS, "tool_choice": "required"}, "unsupported_parameter"),
-        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get"}}}, "unsupported_parameter"),
-        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, None),
-        ({"tools": [], "tool_choice": "required"}, None),
-        ({"tools": TOOLS, "tool_choice": "maybe"}, None),
-        ({"tools": [{"type": "web_search"}]}, "unsupported_parameter"),
-        ({"tools": [{"type": "function"}]}, "invalid_type"),
-        ({"tools": "get"}, "invalid_type"),
-        ({"tools": [{"type": "function", "function": {"name": "x" * 300_000}}]}, "limit_exceeded"),
-    ],
-)
-async def test_tools_that_cant_be_honoured_are_refused(served: Served, fields: dict[str, Any], code: str | None) -> None:
-    reply = await served.chat(**fields)
-    assert reply.status_code == 400
-    assert reply.json()["error"]["param"].startswith("tool")
-    assert reply.json()["error"]["code"] == code
