@@ -19,7 +19,7 @@ from tests.converters.lark.language import matcher_of
 
 _LITERALS = ('"a"', '"b"', '"c"', '"ab"', '"a"i', '"a".."b"', "/a/", "/[bc]/", "/b+/", "/(?:a|bc)/", "/(?:ab)+/")
 _PLAIN_TERMINALS = ('"a" "b"+', '/[ab]/ "c"', '("a" | "bc")~2', '"ab" | "c"', "/b+/ /a/", '("a" ["b"] "c")+', '"b".."c"')
-_IGNORED = ('" "', "/ +/", '"-" | " "', "SKIP\nSKIP: /_+/")
+_IGNORED = ('" "', "/ +/", '"-" | " "', "SKIP\nSKIP: /_+/", "/-[ab]*/", '/ +b?/ | "_"', "/-a?/\n%ignore /_[bc]+/")
 _SHORT_TEXTS = ["".join(chars) for n in range(5) for chars in product("abc", repeat=n)]
 
 
@@ -96,7 +96,7 @@ def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, b
         return [(text, True) for text in _SHORT_TEXTS if judge.accepts(text)]
     texts = [matcher.random_sentence(rng, max_length) for _ in range(n_texts)] + rng.sample(_SHORT_TEXTS, n_texts)
     if with_ignored:
-        texts += [" ".join(text) for text in rng.sample(_SHORT_TEXTS, n_texts // 2)]
+        texts += ["".join(c + rng.choice(["", "", *" -_"]) for c in text) for text in rng.sample(_SHORT_TEXTS, n_texts)]
     texts = [text for text in texts if len(text) <= max_length]
     return [(text, judge.accepts(text)) for text in texts if judge.accepts(text) != matcher.accepts(text)]
 
