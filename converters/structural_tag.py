@@ -18,7 +18,7 @@ from converters.automata.until import until
 from converters.constraint import Gbnf, JsonSchema, JsonValue, Lark, Regex
 from converters.errors import ConversionError, InvalidSource, UnsupportedFeature
 from converters.grammar.charset import ANY
-from converters.grammar.expr import EMPTY, NEVER, Expr, Grammar, RuleBook, Token, alt, chars, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Expr, Grammar, Ref, RuleBook, Token, alt, chars, lit, opt, rep, seq
 from converters.grammar.graft import Embed
 from converters.lark.detect import detect_grammar_kind
 from converters.limits import Budget
@@ -179,14 +179,14 @@ def _xinfer(spec: Mapping[str, JsonValue]) -> _Node:
 def _path_in_form(spec: JsonValue, path: str) -> str:
     """A place in the tree as the place in the form that was sent."""
     if isinstance(spec, Mapping) and "structures" in spec:
-        return re.sub(r"^/tags(/\d+)(?:/content/json_schema)?", _structure_path, path)
+        return re.sub(r"^/tags(/\d+)?(?:/content/json_schema)?", _structure_path, path)
     if isinstance(spec, Mapping) and "tag" in spec:
         return path.replace("/content/json_schema", "/schema", 1)
     return path
 
 
 def _structure_path(match: re.Match[str]) -> str:
-    return f"/structures{match[1]}" + ("/schema" if match[0].endswith("json_schema") else "")
+    return f"/structures{match[1] or ''}" + ("/schema" if match[0].endswith("json_schema") else "")
 
 
 def _only(spec: Mapping[str, JsonValue], known: Sequence[str], path: str = "") -> None:
@@ -283,7 +283,7 @@ class _Lowering:
         words = _stops(end)
         if node.has("max_chars"):
             return closed(self.short_text(node.count("max_chars"), [*excluded, *words]), end)
-        return until(words, excluded, _ending(end), self.book, self.budget, self.book.reserve("free"))
+        return self.free(words, excluded, end, self.book.reserve("free"))
 
     def short_text(self, max_chars: int, excluded: Sequence[str]) -> Expr:
         if not excluded:
@@ -291,6 +291,12 @@ class _Lowering:
         found = concatenated([ANY_TEXT, of_strings(excluded, self.budget), ANY_TEXT], self.budget)
         free = difference(ANY_TEXT, found, self.budget)
         return to_expr(bounded(free, 0, max_chars, self.budget, "free text with max_chars"), self.book, "text")
+
+    def free(self, words: Mapping[str, Expr], excluded: Sequence[str], end: _End | None, start: Ref) -> Ref:
+        """Free text up to one of `words`. What ends the tag may stand among the excluded too: it ends the text."""
+        stops = _stops(end)
+        kept = [text for text in excluded if text not in stops]
+        return until(words, kept, _ending(end), self.book, self.budget, start)
 
     # ---- composition
 
@@ -347,7 +353,7 @@ class _Lowering:
             whole.append(seq(lit(begin), inside, after))
         words = _stops(end)
         words |= {trigger: seq(alt(*found), after) for trigger, found in rests.items()}
-        until(words, node.texts("excludes"), _ending(end), self.book, self.budget, loop)
+        self.free(words, node.texts("excludes"), end, loop)
         return alt(*whole) if node.flag("at_least_one") else loop
 
     def tags(self, node: _Node) -> list[_Node]:
@@ -370,7 +376,7 @@ class _Lowering:
                 raise InvalidSource("a pattern must be a text that isn't empty", path=f"{node.path}/rules/{i}/0")
             then = seq(self.lower(content, None), after)
             words[pattern] = alt(words[pattern], then) if pattern in words else then
-        return until(words, node.texts("excludes"), _ending(end), self.book, self.budget, loop)
+        return self.free(words, node.texts("excludes"), end, loop)
 
     # ---- tokens
 
