@@ -25,6 +25,20 @@ out, back-references, and lookups of rules and terminals that aren't there. More
 terminals that may be empty.
 """
 
-from converters.lark.source import lark_grammar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from converters.lark.source import lark_grammar
 
 __all__ = ["lark_grammar"]
+
+
+def __getattr__(name: str) -> object:
+    """Loads the compiler on first use: telling GBNF from Lark needs none of it."""
+    if name != "lark_grammar":
+        raise AttributeError(f"module 'converters.lark' has no attribute {name!r}")
+    from converters.lark.source import lark_grammar
+
+    return lark_grammar
