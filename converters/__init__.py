@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         AnyJson,
         Choice,
         Constraint,
+        FreeText,
         Gbnf,
         JsonSchema,
         Lark,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 _HOME = {
     "compile": ("CompileOptions", "Compiled", "Relaxation", "Stats", "compile_constraint"),
     "constraint": (
-        "AnyJson", "Choice", "Constraint", "Gbnf", "JsonSchema", "Lark", "Regex", "StructuralTag", "Tool", "ToolCalls",
+        "AnyJson", "Choice", "Constraint", "FreeText", "Gbnf", "JsonSchema", "Lark", "Regex", "StructuralTag", "Tool",
+        "ToolCalls",
     ),
     "errors": ("ConversionError", "InvalidSource", "LimitExceeded", "Position", "Unsatisfiable", "UnsupportedFeature"),
     "limits": ("Limits",),
@@ -46,9 +48,9 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "AnyJson", "Choice", "CompileOptions", "Compiled", "Constraint", "ConversionError", "Gbnf", "InvalidSource", "JsonSchema",
-    "Lark", "LimitExceeded", "Limits", "Position", "Regex", "Relaxation", "Stats", "StructuralTag", "Tool", "ToolCalls",
-    "Unsatisfiable", "UnsupportedFeature", "compile_constraint",
+    "AnyJson", "Choice", "CompileOptions", "Compiled", "Constraint", "ConversionError", "FreeText", "Gbnf", "InvalidSource",
+    "JsonSchema", "Lark", "LimitExceeded", "Limits", "Position", "Regex", "Relaxation", "Stats", "StructuralTag", "Tool",
+    "ToolCalls", "Unsatisfiable", "UnsupportedFeature", "compile_constraint",
 ]  # fmt: skip
 
 

@@ -6,6 +6,10 @@ import json
 import re
 from collections.abc import Callable
 
+from typing_extensions import assert_never
+
+from converters.constraint import FreeText, Gbnf, JsonValue, Lark, Regex, ToolInput
+
 KEY = "input"
 _HEAD = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _STEP = re.compile(r'[^"\\]+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]')
@@ -51,3 +55,18 @@ class InputDecoder:
 def arguments_of_input(text: str) -> str:
     """The arguments' JSON text of an input."""
     return json.dumps({KEY: text}, ensure_ascii=False)
+
+
+def function_of_custom(name: str, description: str, given: ToolInput) -> JsonValue:
+    """A custom tool as a function in OpenAI's chat form, for templates and descriptions: one parameter, and its rule."""
+    match given:
+        case FreeText():
+            rule = "Any text."
+        case Regex(pattern):
+            rule = f"A text that matches the regex {pattern}"
+        case Lark(text) | Gbnf(text):
+            rule = f"A text of this grammar:\n{text}"
+        case _:
+            assert_never(given)
+    parameters: JsonValue = {"type": "object", "properties": {KEY: {"type": "string", "description": rule}}, "required": [KEY]}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}

@@ -32,7 +32,8 @@ class ReadCall:
 def calls_of(parts: Iterable[Part]) -> list[ReadCall]:
     """The calls, checked to come in order and one after the other."""
     calls: list[ReadCall] = []
-    name, pieces = "", []
+    name = ""
+    pieces: list[str] = []
     for part in parts:
         match part:
             case CallStarted(index, name):

@@ -22,7 +22,7 @@ from converters.tools.qwen import Qwen3Coder
 from tests.converters.tools.reading import calls_of, content_of, read
 from tests.oracle import Oracle
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = st.text(st.sampled_from('abz_09.-/: "\\é\N{GRINNING FACE}'), min_size=1, max_size=8).map(str.strip).filter(bool)
 KEYS = st.text(st.sampled_from('abz_$ -"é'), min_size=1, max_size=4)
 
@@ -61,7 +61,7 @@ def tools_with_calls(draw: st.DrawFn) -> tuple[list[Tool], list[tuple[str, dict[
     for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)):
         parameters = draw(st.dictionaries(KEYS.map(str.strip).filter(bool), st.sampled_from(KINDS), max_size=4))
         required = [key for key in parameters if draw(st.booleans())]
-        schema = {
+        schema: dict[str, Any] = {
             "type": "object",
             "properties": {key: kind.schema for key, kind in parameters.items()},
             "required": required,
@@ -72,8 +72,8 @@ def tools_with_calls(draw: st.DrawFn) -> tuple[list[Tool], list[tuple[str, dict[
     calls: list[tuple[str, dict[str, Any]]] = []
     for _ in range(draw(st.integers(1, 3))):
         i = draw(st.integers(0, len(tools) - 1))
-        required = tools[i].parameters["required"]  # type: ignore[index,call-overload]
-        keys = [key for key in kinds[i] if key in required or draw(st.booleans())]
+        parameters_of: Any = tools[i].parameters
+        keys = [key for key in kinds[i] if key in parameters_of["required"] or draw(st.booleans())]
         calls.append((tools[i].name, {key: draw(kinds[i][key].values) for key in keys}))
     return tools, calls
 

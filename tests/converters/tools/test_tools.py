@@ -12,11 +12,12 @@ import jsonschema
 import pytest
 
 from converters.compile import cache_key, compile_constraint
-from converters.constraint import FreeText, Gbnf, JsonValue, Lark, Regex, Tool, ToolCalls
+from converters.constraint import FreeText, Gbnf, JsonValue, Lark, Regex, Tool, ToolCalls, ToolInput
 from converters.errors import ConversionError, InvalidSource, Unsatisfiable, UnsupportedFeature
 from converters.grammar.match import Matcher
 from converters.tools.codec import Call
 from converters.tools.codecs import CODECS, codec_for_template, knows_tools
+from converters.tools.custom import arguments_of_input, function_of_custom
 from converters.tools.parameters import text_keys
 from tests.converters.tools.reading import calls_of, read
 from tests.oracle import Oracle
@@ -62,6 +63,16 @@ def test_tools_are_described_in_the_format(codec: str) -> None:
     assert "20 °C" in CODECS[codec].write_result("né", "20 °C")
     (call,) = calls_of(read(codec, [Tool("né")], [CODECS[codec].write_calls([Call("né", "{}")])]))
     assert (call.name, call.arguments) == ("né", "{}")
+
+
+@pytest.mark.parametrize("given", [FreeText(), Regex("[0-9]+"), Lark("start: /x/"), Gbnf('root ::= "x"')])
+def test_a_custom_tool_is_shown_as_a_function_of_its_input(given: ToolInput) -> None:
+    """Arguments of that function are what the formats write, and its description says the rule."""
+    shown: Any = function_of_custom("f", "does f", given)
+    jsonschema.validate(json.loads(arguments_of_input("12")), shown["function"]["parameters"])
+    assert (shown["function"]["name"], shown["function"]["description"]) == ("f", "does f")
+    for rule in (getattr(given, field, "") for field in ("pattern", "text")):
+        assert rule in json.dumps(shown).replace('\\"', '"')
 
 
 BAD_TYPE: JsonValue = {"type": "object", "properties": {"a": {"type": "strng"}}}
