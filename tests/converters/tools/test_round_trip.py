@@ -93,7 +93,7 @@ def written(codec: str, tools: list[Tool], calls: list[tuple[str, str]]) -> str:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(drawn=tools_with_calls(), seed=st.integers(0, 99))
 def test_calls_are_accepted_and_read_back(
     codec: str, drawn: tuple[list[Tool], list[tuple[str, dict[str, Any]]]], seed: int

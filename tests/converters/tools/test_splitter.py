@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -157,8 +158,8 @@ def test_parts(name: str) -> None:
     codec, text, reasoning, parts = CASES[name]
     assert read(codec, TOOLS, [text], reasoning) == parts
     assert read(codec, TOOLS, text, reasoning) == parts  # character by character
-    for cut in range(1, len(text)):
-        assert read(codec, TOOLS, [text[:cut], text[cut:]], reasoning) == parts
+    for place in range(1, len(text)):
+        assert read(codec, TOOLS, [text[:place], text[place:]], reasoning) == parts
 
 
 def recorded(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
@@ -183,18 +184,33 @@ def recorded(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
     return codec, text[: rng.randint(1, len(text))] if rng.random() < 0.4 else text, reasoning
 
 
-@pytest.mark.parametrize("seed", range(200))
-@settings(max_examples=2, deadline=None)
+RECORDED = [recorded(seed) for seed in range(200)]
+
+
+def cut(text: str, places: Iterable[int]) -> list[str]:
+    places = sorted(places)
+    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_recorded_outputs_are_read_the_same_however_they_are_cut(first: int) -> None:
+    rng = random.Random(first)
+    for codec, text, reasoning in RECORDED[first : first + 20]:
+        whole = read(codec, TOOLS, [text], reasoning)
+        assert read(codec, TOOLS, text, reasoning) == whole
+        for _ in range(6):
+            pieces = cut(text, (rng.randint(0, len(text)) for _ in range(rng.randint(1, 12))))
+            assert read(codec, TOOLS, pieces, reasoning) == whole
+        ended = [part.index for part in whole if isinstance(part, CallEnded)]
+        assert ended == [part.index for part in whole if isinstance(part, CallStarted)] == list(range(len(ended)))
+
+
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_every_way_of_cutting_gives_the_same(seed: int, data: st.DataObject) -> None:
-    codec, text, reasoning = recorded(seed)
-    whole = read(codec, TOOLS, [text], reasoning)
-    assert read(codec, TOOLS, text, reasoning) == whole
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
-    assert read(codec, TOOLS, [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)], reasoning) == whole
-    assert {part.index for part in whole if isinstance(part, CallStarted)} == {
-        part.index for part in whole if isinstance(part, CallEnded)
-    }
+def test_every_way_of_cutting_gives_the_same(data: st.DataObject) -> None:
+    codec, text, reasoning = data.draw(st.sampled_from(RECORDED))
+    pieces = cut(text, data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
+    assert read(codec, TOOLS, pieces, reasoning) == read(codec, TOOLS, [text], reasoning)
 
 
 @settings(max_examples=300, deadline=None)
