@@ -1,0 +1,55 @@
+"""Number automata against arithmetic: every drawn number, in several spellings, is a word exactly when the facts hold."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converters.jsonschema.number import is_empty, number_dfa
+from converters.jsonschema.shape import NumberFacts
+from converters.limits import Budget
+
+decimals = st.builds(lambda n, k: Fraction(n, 10**k), st.integers(-5000, 5000), st.integers(0, 3))
+steps = st.sampled_from([Fraction(n, d) for n, d in ((1, 1), (2, 1), (7, 1), (5, 2), (1, 100), (3, 10), (100, 1), (99, 1))])
+facts = st.builds(
+    NumberFacts,
+    low=st.none() | decimals,
+    low_exclusive=st.booleans(),
+    high=st.none() | decimals,
+    high_exclusive=st.booleans(),
+    multiples=st.frozensets(steps, max_size=1),
+    non_multiples=st.frozensets(steps, max_size=1),
+    integral=st.sampled_from([None, None, True, False]),
+    excluded=st.frozensets(decimals, max_size=2),
+)
+
+
+def holds(f: NumberFacts, x: Fraction) -> bool:
+    """The facts, as arithmetic."""
+    above = f.low is None or (x > f.low if f.low_exclusive else x >= f.low)
+    below = f.high is None or (x < f.high if f.high_exclusive else x <= f.high)
+    multiple = all((x / m).denominator == 1 for m in f.multiples) and all((x / m).denominator != 1 for m in f.non_multiples)
+    return above and below and multiple and f.integral in (None, x.denominator == 1) and x not in f.excluded
+
+
+def spellings(x: Fraction) -> list[str]:
+    """Some texts of a decimal number."""
+    text = format(Decimal(x.numerator) / Decimal(x.denominator), "f")
+    return [text, text + "0", text + "000"] if "." in text else [text, text + ".0", text + ".00"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(facts, st.data())
+def test_words_are_the_numbers(f: NumberFacts, data: st.DataObject) -> None:
+    dfa = number_dfa(f, "value", Budget())
+    if is_empty(f, "value"):
+        assert dfa.is_empty()
+    near = [x for x in (f.low, f.high, *f.excluded) if x is not None]
+    for x in [*near, *(x + Fraction(1, 1000) for x in near), *data.draw(st.lists(decimals, min_size=3, max_size=6))]:
+        for text in spellings(x):
+            assert dfa.accepts(text) == holds(f, x), text
+        assert not dfa.accepts("0" + str(abs(x.numerator)))
+        assert not dfa.accepts(str(x.numerator) + ".")

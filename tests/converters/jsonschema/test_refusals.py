@@ -1,0 +1,80 @@
+"""Refusals are errors with the JSON pointer of the culprit, never a looser grammar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from converters import (
+    ConversionError,
+    InvalidSource,
+    JsonSchema,
+    LimitExceeded,
+    Unsatisfiable,
+    UnsupportedFeature,
+    compile_constraint,
+)
+
+ROWS: list[tuple[Any, type[ConversionError], str | None]] = [
+    ("object", InvalidSource, ""),
+    ([{}], InvalidSource, ""),
+    ({"type": "strng"}, InvalidSource, "/type"),
+    ({"properties": ["a"]}, InvalidSource, "/properties"),
+    ({"properties": {"a/b": {"items": "string"}}}, InvalidSource, "/properties/a~1b/items"),
+    ({"required": "a"}, InvalidSource, "/required"),
+    ({"minLength": -1}, InvalidSource, "/minLength"),
+    ({"multipleOf": 0}, InvalidSource, "/multipleOf"),
+    ({"anyOf": []}, InvalidSource, "/anyOf"),
+    ({"minimum": "1"}, InvalidSource, "/minimum"),
+    ({"type": "string", "pattern": "("}, InvalidSource, "/pattern"),
+    ({"$ref": "#/nowhere"}, InvalidSource, "/$ref"),
+    ({"$ref": "#"}, InvalidSource, ""),
+    ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, InvalidSource, None),
+    ({"$schema": "http://json-schema.org/draft-04/schema#", "enum": []}, InvalidSource, "/enum"),
+    ({"$ref": "https://example.invalid/s.json"}, UnsupportedFeature, "/$ref"),
+    ({"$schema": "https://example.invalid/meta"}, UnsupportedFeature, "/$schema"),
+    ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, UnsupportedFeature, "/uniqueItems"),
+    ({"type": "object", "minProperties": 3}, UnsupportedFeature, "/minProperties"),
+    ({"type": "string", "pattern": r"^(a)\1$"}, UnsupportedFeature, "/pattern"),
+    (False, Unsatisfiable, ""),
+    ({"not": {}}, Unsatisfiable, ""),
+    ({"type": "string", "minLength": 4, "maxLength": 3}, Unsatisfiable, ""),
+    ({"type": "string", "enum": [1]}, Unsatisfiable, ""),
+    ({"type": "object", "required": ["a"], "properties": {"a": False}}, Unsatisfiable, None),
+    ({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}}, Unsatisfiable, None),
+    ({"type": "string", "pattern": r"^(?:\S+\s+){0,99}\S+$", "maxLength": 5000}, LimitExceeded, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "error", "path"), ROWS, ids=lambda row: str(row)[:60])
+def test_refusals(schema: Any, error: type[ConversionError], path: str | None) -> None:
+    with pytest.raises(error) as caught:
+        compile_constraint(JsonSchema(schema))
+    if path is not None:
+        assert (caught.value.path or "") == path
+
+
+def test_an_impossible_optional_property_is_only_absent() -> None:
+    schema = {"type": "object", "properties": {"a": {"not": {}}, "b": {}}, "additionalProperties": False}
+    assert compile_constraint(JsonSchema(schema)).gbnf
+
+
+def test_deep_nesting_is_no_crash() -> None:
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(3000):
+        schema = {"type": "array", "items": schema}
+    try:
+        compile_constraint(JsonSchema(schema))
+    except ConversionError as error:
+        assert isinstance(error, LimitExceeded)  # noqa: PT017
+
+
+def test_ignored_siblings_are_told() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "definitions": {"a": {"type": "string"}},
+        "$ref": "#/definitions/a",
+        "minLength": 3,
+    }
+    assert "$ref" in " ".join(compile_constraint(JsonSchema(schema)).notes)
