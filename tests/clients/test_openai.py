@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Literal
 
 import openai
 import pytest
 from openai import OpenAI
-from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel, Field
 
 from tests.live_server import LiveServer
@@ -151,6 +152,53 @@ def test_errors_are_the_packages_own(client: OpenAI, live_server: LiveServer) ->
         pytest.raises(openai.AuthenticationError),
     ):
         stranger.models.list()
+
+
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 12},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+            },
+            "required": ["city", "days"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_a_forced_call(client: OpenAI, temperature: float) -> None:
+    completion = client.chat.completions.create(
+        model="default", messages=MESSAGES, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False,
+        temperature=temperature, n=4,
+    )  # fmt: skip
+    for choice in completion.choices:
+        assert choice.finish_reason == "tool_calls"
+        assert choice.message.content is None
+        (call,) = choice.message.tool_calls or ()
+        assert call.type == "function"
+        assert call.function.name == "get_weather"
+        arguments = json.loads(call.function.arguments)
+        assert set(arguments) == {"city", "days"}
+        assert 1 <= arguments["days"] <= 9
+
+
+def test_a_forced_call_streamed(client: OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="default", messages=MESSAGES, tools=[WEATHER], temperature=1.5, seed=4,
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+    ) as stream:  # fmt: skip
+        for _ in stream:
+            pass
+        (choice,) = stream.get_final_completion().choices
+    assert choice.finish_reason == "tool_calls"
+    (call,) = choice.message.tool_calls or ()
+    assert set(json.loads(call.function.arguments)) == {"city", "days"}
 
 
 def test_a_truncated_parse_says_so(client: OpenAI) -> None:

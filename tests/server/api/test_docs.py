@@ -36,6 +36,6 @@ def test_every_field_has_an_example() -> None:
     legacy = {body["constraint_type"] for body in bodies if "constraint_type" in body}
     assert legacy | {"json"} == set(LEGACY_TYPES)
     formats = {body["response_format"]["type"] for body in bodies if "response_format" in body}
-    assert formats | {"text", "structural_tag"} == set(RESPONSE_FORMATS)
+    assert formats | {"text"} == set(RESPONSE_FORMATS)
     kinds = {name for body in bodies for name in body.get("structured_outputs", ())}
-    assert kinds | {"structural_tag"} >= set(STRUCTURED_KINDS)
+    assert kinds >= set(STRUCTURED_KINDS)
