@@ -1,7 +1,8 @@
 """Patterns of the dialect as Python's `re` reads them, its known differences from ECMA-262 written out.
 
 The list of differences (with `re.ASCII`): `.` leaves out four line ends in ECMA-262 and only the newline in Python; `\\s` is
-ECMA-262's set; `$` and `\\Z` match only at the very end; with `(?m)`, lines end at all four line ends. `\\z`, `\\u{…}`,
+ECMA-262's set; `$` and `\\Z` match only at the very end; with `(?m)`, lines end at all four line ends; `\\B`
+matches the empty text (Python before 3.14: no). `\\z`, `\\u{…}`,
 `\\x{…}`, `\\cX`, `\\p{…}`, joined surrogate pairs and `[^]` are not in Python at all.
 """
 
@@ -11,6 +12,10 @@ import re
 
 _ENDS = "\\n\\r\\u2028\\u2029"
 _SPACES = "\\t\\n\\v\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
+_NO_SPACES = (
+    "\\x00-\\x08\\x0e-\\x1f!-\\x9f\\u00a1-\\u167f\\u1681-\\u1fff\\u200b-\\u2027\\u202a-\\u202e\\u2030-\\u205e\\u2060-\\u2fff"
+    "\\u3001-\\ufefe\\uff00-\\U0010ffff"
+)
 _PIECE = re.compile(r"\\.|\[\^?\]?|[\]^$.]|\(\?[a-z]*[)(:]?|.", re.DOTALL)
 
 
@@ -22,7 +27,7 @@ def reference(pattern: str) -> re.Pattern[str]:
     in_class = False
     for piece in _PIECE.findall(pattern):
         if in_class:
-            out.append({"\\s": _SPACES, "\\S": _inverse(_SPACES)}.get(piece, piece))
+            out.append({"\\s": _SPACES, "\\S": _NO_SPACES}.get(piece, piece))
             in_class = piece != "]"
         elif piece.startswith("["):
             in_class = True
@@ -44,17 +49,8 @@ def _outside(piece: str, multi_line: bool, dot_all: bool) -> str:
             return f"[{_SPACES}]"
         case "\\S":
             return f"[^{_SPACES}]"
+        case "\\B":
+            return "(?!\\b)"
         case "\\z":
             return "\\Z"
     return piece
-
-
-def _inverse(spaces: str) -> str:
-    """The complement of `spaces` as ranges, for use inside a class."""
-    inside = {p for p in range(0x10000) if re.fullmatch(f"[{spaces}]", chr(p))}
-    out, start = [], 0
-    for point in [*sorted(inside), 0x110000]:
-        if point > start:
-            out.append(f"\\U{start:08x}-\\U{point - 1:08x}")
-        start = point + 1
-    return "".join(out)

@@ -18,7 +18,8 @@ MATCH: list[tuple[str, list[str], list[str]]] = [
     ("", [""], ["a", " "]),
     (r"\.\*\+\?\(\)\[\]\{\}\|\^\$\\\/\-", [".*+?()[]{}|^$\\/-"], ["a"]),
     (r"\@\_\ \<\>\#\~\é", ["@_ <>#~é"], ["@"]),
-    (r"\t\n\r\f\v\a\0", ["\t\n\r\f\v\a\0"], ["t"]),
+    (r"\t\n\r\f\v\a", ["\t\n\r\f\v\a"], ["t"]),
+    (r"[\0\01]", ["\x01"], ["0", "1"]),
     (r"\x41\u0042\U00000043\u{44}\x{1F600}", ["ABCD😀"], ["abcd😀"]),
     (r"\uD83D\uDE00+", ["😀", "😀😀"], [""]),
     (r"\cA\cj", ["\x01\n"], ["cA"]),
@@ -231,6 +232,12 @@ def test_a_pattern_that_nothing_matches(pattern: str) -> None:
     assert regex_dfa(pattern, "match", Budget()).is_empty()
     with pytest.raises(Unsatisfiable):
         lower_regex(pattern, "match", RuleBook(), Budget())
+
+
+def test_nul_is_a_character_though_no_sampler_makes_it() -> None:
+    dfa = regex_dfa(r"a\0+b?", "match", Budget())
+    assert dfa.accepts("a\0b")
+    assert not dfa.accepts("a0b")
 
 
 def test_the_place_counts_lines() -> None:
