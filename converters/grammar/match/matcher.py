@@ -55,6 +55,10 @@ class State:
 _UNKNOWN = State((), None)
 
 
+class TooManyStacks(Exception):
+    """A character has more readings than the matcher was made for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What `check` found. When the text is refused, `offset` is the first character that can't follow (its length: the text
@@ -68,11 +72,17 @@ class Verdict:
 
 
 class Matcher:
-    """A grammar that texts can be held against. One matcher serves any number of walks, in one thread."""
+    """A grammar that texts can be held against. One matcher serves any number of walks, in one thread.
 
-    def __init__(self, program: Program, max_entries: int = MAX_ENTRIES) -> None:
+    `max_stacks`: tell apart what llama.cpp tells apart (the first item of `x+` and the later ones), and raise TooManyStacks
+    when it would have more than this many.
+    """
+
+    def __init__(self, program: Program, max_entries: int = MAX_ENTRIES, max_stacks: int | None = None) -> None:
         self.program = program
         self._n_positions = len(program.kind)
+        self._max_stacks = max_stacks
+        self._n_kept_apart = int(max_stacks is not None)
         self._max_entries = max_entries
         self._token_ids: dict[str, int] = {}
         self._writer = SentenceWriter(program)
@@ -278,6 +288,8 @@ class Matcher:
                 if cell is not self._bottom and self.program.matches(cell.frame, point):
                     assert cell.parent is not None
                     self._close(cell.parent, cell.frame + 1, cells)
+                    if self._max_stacks is not None and len(cells) > self._max_stacks:
+                        raise TooManyStacks
             after = self._state(tuple(cells), None) if cells else None
             self._remember(state)
             state._by_class[char_class] = after
@@ -364,7 +376,7 @@ class Matcher:
         low, high = program.rep_min[repetition], program.rep_max[repetition]
         after = [self._with_next(rest, position)] if done >= low else []
         if high == UNBOUNDED:
-            return self._repeat(rest, position, min(done + 1, low)) + after
+            return self._repeat(rest, position, min(done + 1, low + self._n_kept_apart)) + after
         if done + 1 < high:
             return self._repeat(rest, position, done + 1) + after
         return self._with_alternatives(self._with_next(rest, position), program.rep_rule[repetition]) + after

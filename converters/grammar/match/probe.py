@@ -6,9 +6,8 @@ from random import Random
 
 from converters.errors import LimitExceeded
 from converters.grammar.expr import Grammar
-from converters.grammar.match.matcher import Matcher, State
+from converters.grammar.match.matcher import Matcher, State, TooManyStacks
 from converters.grammar.match.tables import lower
-from converters.grammar.passes.repetition import unroll_repetitions
 from converters.limits import Budget
 
 MAX_STACKS = 400
@@ -23,22 +22,38 @@ def check_stacks(printable: Grammar, budget: Budget) -> None:
     `printable` is the grammar as it will be printed. Looks along random sentences, and where the number grows fastest: a
     heuristic, so that `root ::= "+" ("a" | root+)*` and its kind are refused before a model has to walk them.
     """
-    matcher = Matcher(lower(unroll_repetitions(printable)))
+    matcher = Matcher(lower(printable), max_stacks=MAX_STACKS)
+    try:
+        _walk_sentences(matcher, budget)
+        _walk_greedily(matcher, budget)
+    except TooManyStacks:
+        reason = f"the grammar is too ambiguous: after a short text there are more than {MAX_STACKS} ways to have read it"
+        raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_STACKS) from None
+
+
+def _walk_sentences(matcher: Matcher, budget: Budget) -> None:
     rng = Random(0)
-    for _ in range(N_SENTENCES if matcher.least_length(matcher.start) <= N_STEPS else 0):
+    if matcher.least_length(matcher.start) > N_STEPS:
+        return
+    for _ in range(N_SENTENCES):
         state: State | None = matcher.start
         for char in matcher.random_sentence(rng, N_STEPS):
+            budget.check_deadline()
             state = matcher.advance(state, char)
             if state is None:  # a token by name stands in the sentence
                 break
-            _check(state, budget)
-    worst = matcher.start
+
+
+def _walk_greedily(matcher: Matcher, budget: Budget) -> None:
+    """Always to the successor with the most stacks."""
+    rng = Random(0)
+    state = matcher.start
     for _ in range(N_STEPS):
-        after = [state for state in _successors(matcher, worst, rng) if state is not None]
+        budget.check_deadline()
+        after = [successor for successor in _successors(matcher, state, rng) if successor is not None]
         if not after:
             return
-        worst = max(after, key=lambda state: len(state.cells))
-        _check(worst, budget)
+        state = max(after, key=lambda successor: len(successor.cells))
 
 
 def _successors(matcher: Matcher, state: State, rng: Random) -> list[State | None]:
@@ -46,10 +61,3 @@ def _successors(matcher: Matcher, state: State, rng: Random) -> list[State | Non
     sample = rng.sample(ranges, min(N_CHOICES, len(ranges)))
     by_char = [matcher.advance(state, chr(rng.choice(bounds))) for bounds in sample]
     return by_char + [matcher.advance_symbol(state, token.token) for token in matcher.next_tokens(state) if not token.negated]
-
-
-def _check(state: State, budget: Budget) -> None:
-    budget.tick()
-    if len(state.cells) > MAX_STACKS:
-        reason = f"the grammar is too ambiguous: after a short text there are more than {MAX_STACKS} ways to have read it"
-        raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_STACKS)

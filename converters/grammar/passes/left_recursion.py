@@ -150,13 +150,16 @@ class _Untangling:
         return self._split_sequence(expr)
 
     def _split_sequence(self, expr: Seq) -> tuple[list[tuple[str, Expr]], Expr]:
-        first, rest = expr.items[0], seq(*expr.items[1:])
-        pairs, solid = self._split(first)
-        pairs = [(head, seq(tail, rest)) for head, tail in pairs]
-        if not is_nullable(solid, self.maker.nullable):
-            return pairs, seq(solid, rest)
-        more, rest_solid = self._split(rest)
-        return pairs + more, alt(seq(self.maker.of(solid), rest), rest_solid)
+        """Item by item, as long as those before may be empty."""
+        pairs: list[tuple[str, Expr]] = []
+        solids: list[Expr] = []
+        for item, rest in zip(expr.items, self.maker.rests(expr.items), strict=True):
+            heads, solid = self._split(item)
+            pairs.extend([(head, seq(tail, rest)) for head, tail in heads])
+            if not is_nullable(solid, self.maker.nullable):
+                return pairs, alt(*solids, seq(solid, rest))
+            solids.append(seq(self.maker.of(solid), rest))
+        return pairs, alt(*solids, EMPTY)
 
 
 def _closure(start: str, direct: dict[str, set[str]]) -> list[str]:

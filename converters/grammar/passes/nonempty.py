@@ -83,6 +83,7 @@ class NonEmpty:
         self.nullable = nullable_rules(grammar) if nullable is None else nullable
         self._pending: dict[str, Expr] = {}
         self._promised: list[str] = []
+        self._rests: dict[str, Expr] = {}
         self._grammar = grammar
         self.names = FreshNames(grammar.rules)
         self._made: dict[str, Ref] = {}
@@ -95,7 +96,7 @@ class NonEmpty:
         """The rules promised since the last call; making them may promise more."""
         promised, self._promised = self._promised, []
         for name in promised:
-            self._pending[self._made[name].name] = self.of(self._grammar.rules[name])
+            self._pending[self._made[name].name] = self.of(self._rests.get(name) or self._grammar.rules[name])
         taken, self._pending = self._pending, {}
         return taken
 
@@ -125,14 +126,20 @@ class NonEmpty:
 
     def _of_sequence(self, items: tuple[Expr, ...]) -> Expr:
         """One of the items is the first that isn't empty; what follows it may be."""
-        options: list[Expr] = []
+        rests = self.rests(items)
+        return alt(*[seq(self.of(item), rest) for item, rest in zip(items, rests, strict=True)])
+
+    def rests(self, items: tuple[Expr, ...]) -> list[Expr]:
+        """For each item what follows it; long ones share rules, so that all together have the size of `items`."""
+        rests: list[Expr] = []
         rest: Expr = EMPTY
-        for i in range(len(items) - 1, -1, -1):
-            options.append(seq(self.of(items[i]), rest))
-            rest = seq(items[i], rest)
+        for item in reversed(items):
+            rests.append(rest)
+            rest = seq(item, rest)
             if isinstance(rest, Seq) and len(rest.items) > MAX_INLINE_RESTS:
                 ref = Ref(self.names.make("rest"))
-                self._pending[ref.name] = rest
-                self.nullable.add(ref.name)
+                self._pending[ref.name] = self._rests[ref.name] = rest
+                if is_nullable(rest, self.nullable):
+                    self.nullable.add(ref.name)
                 rest = ref
-        return alt(*reversed(options))
+        return rests[::-1]

@@ -6,13 +6,18 @@ rule. So no printed count is larger than CHAIN, every counted item is one symbol
 
 from __future__ import annotations
 
-from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
+from collections.abc import Mapping
+
+from converters.errors import LimitExceeded
+from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.walk import FreshNames, below, nodes
 
 CHAIN = 1000
 """The largest count that is printed as such: llama.cpp makes one rule of each optional item, and walks them one by one."""
 CHAIN_OF_RULES = 1999
 """The same where a rule is repeated: in blocks it is read on two stacks, which double again wherever it contains itself."""
+MAX_TOTAL = 200_000
+"""What all printed counts may add up to: llama.cpp makes so many rules, for every sequence that it starts."""
 BLOCK = 256
 """How many items make a block where a count is larger than CHAIN."""
 SHARED = 8
@@ -32,7 +37,15 @@ def split_repetitions(grammar: Grammar) -> Grammar:
     """
     splitter = _Splitter(grammar)
     rules = {name: splitter.split(expr) if _has_count(expr) else expr for name, expr in grammar.rules.items()}
+    _check_total(splitter.rules)
     return Grammar({**rules, **splitter.rules}, grammar.root) if splitter.rules else grammar
+
+
+def _check_total(counted: Mapping[str, Expr]) -> None:
+    total = sum([node.max or node.min for node in counted.values() if isinstance(node, Rep)])
+    if total > MAX_TOTAL:
+        reason = f"the counts of the repetitions add up to {total}, more than {MAX_TOTAL}"
+        raise LimitExceeded(reason, limit="repetition_total", value=MAX_TOTAL)
 
 
 def _has_count(expr: Expr) -> bool:
@@ -59,7 +72,7 @@ class _Splitter:
     def __init__(self, grammar: Grammar) -> None:
         self.rules: dict[str, Expr] = {}
         self._names = FreshNames(grammar.rules)
-        self._made: dict[Expr, Ref] = {}
+        self._made: dict[Expr, Expr] = {}
 
     def split(self, expr: Expr) -> Expr:
         if isinstance(expr, Rep):
@@ -80,7 +93,7 @@ class _Splitter:
             return seq(required, rep(item))
         return seq(required, self._up_to(item, node.max - node.min))
 
-    def _rule(self, hint: str, expr: Expr) -> Ref:
+    def _rule(self, hint: str, expr: Expr) -> Expr:
         """The rule for `expr`: equal expressions share one."""
         if expr not in self._made:
             self._made[expr] = self._named(hint, expr)
@@ -99,7 +112,10 @@ class _Splitter:
             return rep(item, 0, count)
         if count <= (CHAIN_OF_RULES if isinstance(item, Ref) else CHAIN):
             return self._rule("up-to", Rep(item, 0, count))
-        return self._blocks_up_to(item, count)
+        counted = Rep(item, 0, count)
+        if counted not in self._made:
+            self._made[counted] = self._blocks_up_to(item, count)
+        return self._made[counted]
 
     def _blocks_up_to(self, item: Expr, count: int) -> Expr:
         """Whole blocks followed by less than a block; every count has one derivation, so no two stacks mean the same."""
@@ -115,48 +131,5 @@ class _Splitter:
 
     def _named(self, hint: str, expr: Expr) -> Ref:
         ref = Ref(self._names.make(hint))
-        self.rules[ref.name] = expr
-        return ref
-
-
-def unroll_repetitions(grammar: Grammar) -> Grammar:
-    """Repetitions as the rules that llama.cpp makes of them while it reads, so that stacks can be counted as it has them.
-
-    Before → after: `root ::= "a"* "b"{1,2}` → `root ::= r0 "b" r1; r0 ::= "a" r0 | ""; r1 ::= "b" | ""`
-    """
-    unroller = _Unroller(grammar)
-    rules = {name: unroller.unroll(expr) for name, expr in grammar.rules.items()}
-    return Grammar({**rules, **unroller.rules}, grammar.root)
-
-
-class _Unroller:
-    def __init__(self, grammar: Grammar) -> None:
-        self.rules: dict[str, Expr] = {}
-        self._names = FreshNames(grammar.rules)
-
-    def unroll(self, expr: Expr) -> Expr:
-        if isinstance(expr, Rep):
-            return self._unroll_rep(expr)
-        if not below(expr):
-            return expr
-        parts = [self.unroll(child) for child in below(expr)]
-        return seq(*parts) if isinstance(expr, Seq) else Alt(tuple(parts))
-
-    def _unroll_rep(self, node: Rep) -> Expr:
-        item = self.unroll(node.item)
-        if isinstance(item, (Seq, Alt)):
-            item = self._rule(item)
-        required = [item] * node.min
-        if node.max is None:
-            again = Ref(self._names.make("r"))
-            self.rules[again.name] = Alt((seq(item, again), EMPTY))
-            return seq(*required, again)
-        rest: Expr = EMPTY
-        for _ in range(node.max - node.min):
-            rest = self._rule(Alt((seq(item, rest), EMPTY)))
-        return seq(*required, rest)
-
-    def _rule(self, expr: Expr) -> Ref:
-        ref = Ref(self._names.make("r"))
         self.rules[ref.name] = expr
         return ref
