@@ -1,4 +1,4 @@
-"""The server's settings: one frozen value, built in `cli.py` from flags and GRAMSERVE_* variables, passed as an argument."""
+"""The server's settings: one frozen value, built in `server/cli` from flags and GRAMSERVE_* variables, passed as an argument."""
 
 from __future__ import annotations
 

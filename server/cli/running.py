@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import math
 import secrets
@@ -61,6 +62,11 @@ def _set_options(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener.family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """True when only this machine can reach the socket."""
+    return ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
 
 def url_of(listener: socket.socket) -> str:

@@ -63,7 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from server.chat.templates import TEMPLATES
-    from server.cli.running import bind, serve
+    from server.cli.running import bind, is_loopback, serve
 
     settings = make_settings(arguments)
     names = (*arguments.names, *listed(arguments, "model"))
@@ -71,6 +71,8 @@ def _run(arguments: argparse.Namespace) -> int:
     catalogue.check_templates(TEMPLATES)
     preload = catalogue.aliases[: max(1, len(set(names)))]
     with bind(settings.host, settings.port) as listener:
+        if settings.api_key is None and not is_loopback(listener):
+            print("gramserve: warning: without --api-key, anybody who reaches this address can use the server", file=sys.stderr)
         fetch_models(catalogue, store, preload)
 
         def announce(url: str) -> None:

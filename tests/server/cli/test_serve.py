@@ -42,6 +42,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # so that CTRL_BREAK reaches only this process
     ) as process:
         try:
             assert process.stdout is not None
@@ -179,9 +180,12 @@ def test_a_name_that_nobody_knows_is_no_address() -> None:
 
 
 def test_urls_work_on_this_machine() -> None:
-    from server.cli.running import bind, url_of
+    from server.cli.running import bind, is_loopback, url_of
 
+    with bind("127.0.0.1", 0) as listener:
+        assert is_loopback(listener)
     with bind("0.0.0.0", 0) as listener:
+        assert not is_loopback(listener)
         assert url_of(listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
     if socket.has_ipv6:
         try:
