@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from converters.errors import LimitExceeded
 from converters.grammar.expr import Grammar
 from converters.lark.definitions import collect
 from converters.lark.lower import lower
-from converters.lark.syntax import parse
+from converters.lark.syntax import MAX_NESTING, parse
 from converters.limits import Budget
 from converters.options import CompileOptions
 
@@ -16,6 +17,9 @@ def lark_grammar(text: str, options: CompileOptions, budget: Budget) -> tuple[Gr
     Raises InvalidSource (not Lark, or a name without a definition), UnsupportedFeature (what no grammar can hold, by name),
     LimitExceeded; each with its place in `text` where there is one.
     """
-    definitions = collect(parse(text, budget), budget)
-    grammar = lower(definitions, options, budget)
+    try:
+        definitions = collect(parse(text, budget), budget)
+        grammar = lower(definitions, options, budget)
+    except RecursionError:  # what a caller's own depth left too little room for
+        raise LimitExceeded(f"brackets nest deeper than {MAX_NESTING} levels", limit="nesting", value=MAX_NESTING) from None
     return grammar, tuple(definitions.notes)

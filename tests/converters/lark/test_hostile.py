@@ -136,3 +136,14 @@ def test_broken_sources(seed: int) -> None:
         if isinstance(answer, ConversionError):
             assert answer.position is not None
             assert 0 <= answer.position.offset <= len(text)
+
+
+def test_little_room_on_the_stack() -> None:
+    """Nested as deep as it may be, from a caller that is deep itself."""
+    source = "start: A\nA: " + '("b" "c" | "a" ' * 99 + "/x/" + ")?" * 99
+
+    def deep(levels: int) -> object:
+        return deep(levels - 1) if levels else lark_grammar(source, CompileOptions(), Budget())
+
+    for levels in (0, 300, 500):
+        answered(lambda levels=levels: deep(levels))
