@@ -81,7 +81,7 @@ class _Lowering:
         for state, edges in enumerate(self.edges):
             edges.sort(key=_first)
             for _, target in edges:
-                self.n_sources[target] += target != state or self.mixes_escapes(edges)
+                self.n_sources[target] += target != state or self.loops_by_rule(edges)
         root: Expr = self.ref(0) if self.n_sources[0] else self.state(0, 0)
         while self.todo:
             state = self.todo.pop()
@@ -91,6 +91,10 @@ class _Lowering:
     def mixes_escapes(self, edges: Edges) -> bool:
         """Must these edges be spelled together, because several begin with a backslash?"""
         return self.merges_escapes and len(edges) > 1
+
+    def loops_by_rule(self, edges: Edges) -> bool:
+        """Is a loop on one state its rule's business? `[…]*` and several ways on would be one more level for llama.cpp."""
+        return self.mixes_escapes(edges) or len(edges) > 2
 
     def ref(self, state: int) -> Ref:
         """The rule of `state`."""
@@ -125,7 +129,7 @@ class _Lowering:
         final = state in self.dfa.accepting
         for charset, target in self.edges[state]:
             rest = [edge for edge in self.edges[state] if edge[1] != target]
-            if target == state and not self.mixes_escapes(self.edges[state]):
+            if target == state and not self.loops_by_rule(self.edges[state]):
                 return _Run(charset, None, rest, final, None)
         if not final and len(self.edges[state]) == 1:
             return self._plain_run(state)
@@ -192,7 +196,9 @@ class _Lowering:
             then: Expr = self.ref(target) if several and not self.is_leaf(target) else self.then(target, depth)
             found.append((charset, then))
         expr = self.spell(found)
-        return opt(expr) if final and found else EMPTY if final else expr
+        if not final:
+            return expr
+        return alt(expr, EMPTY) if len(found) > 1 else opt(expr) if found else EMPTY
 
     def spell(self, branches: list[Branch]) -> Expr:
         """One character and then its branch's rest."""

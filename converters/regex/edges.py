@@ -68,17 +68,31 @@ def _without_anchor(node: Cat, side: Side) -> Node:
 
 
 def _after_any_text(node: Node, side: Side) -> Node:
-    """`node` beside any text, which swallows what `node` would only repeat there: `x{2,5}` as good as `x{2}`."""
-    items: list[Node] = list(node.items) if isinstance(node, Cat) else [node]
+    """`node` beside any text, which swallows what `node` would only repeat there: `x{2,5}` is as good as `x{2}`."""
+    trimmed = _trimmed(node, side)
+    return cat([_ANY_TEXT, trimmed] if side == "left" else [trimmed, _ANY_TEXT])
+
+
+def _trimmed(node: Node, side: Side) -> Node:
+    """`node` without what it may repeat beside any text. What has assertions stays as it is."""
+    match node:
+        case Or(options):
+            return either([_trimmed(option, side) for option in options])
+        case Repeat(item, low) if not has_assertions(item):
+            return repeat(item, low, low)
+        case Cat(items):
+            return _trimmed_sequence(list(items), side)
+        case _:
+            return node
+
+
+def _trimmed_sequence(items: list[Node], side: Side) -> Node:
+    """Items at the edge that come to nothing go; the first that doesn't is trimmed."""
     if side == "right":
         items.reverse()
-    kept: list[Node] = []
     for i, item in enumerate(items):
-        if not isinstance(item, Repeat) or has_assertions(item):
-            kept = items[i:]
-            break
-        if item.min:
-            kept = [repeat(item.item, item.min, item.min), *items[i + 1 :]]
-            break
-    kept.insert(0, _ANY_TEXT)
-    return cat(kept if side == "left" else kept[::-1])
+        trimmed = _trimmed(item, side)
+        if trimmed != EMPTY:
+            kept = [trimmed, *items[i + 1 :]]
+            return cat(kept if side == "left" else kept[::-1])
+    return EMPTY

@@ -38,6 +38,13 @@ TYPICAL = {
     "date": (r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T\d{2}:\d{2}:\d{2}Z", "2024-05-17T12:34:56Z"),
     "words": ("[a-z ]{1,500}", "the quick brown fox jumps over the lazy dog and runs away"),
 }
+MANY_WAYS_ON = {
+    "url with a port and a query": (
+        r"https?://[a-z0-9.-]+(?::\d+)?(?:/[\w./%-]*)?(?:\?[\w=&%]*)?",
+        "https://www.example.com:8080/a/b/index.html?q=1&r=two",
+    ),
+}
+"""Four ways on after each character of the host are five stacks, where any text has two: measured, not promised."""
 MAX_P50_MS, MAX_P99_MS, MAX_RATIO = 2.0, 50.0, 1.3
 
 
@@ -68,9 +75,9 @@ def test_compile_time() -> None:
     assert p99 < MAX_P99_MS
 
 
-@pytest.mark.parametrize("name", TYPICAL)
+@pytest.mark.parametrize("name", TYPICAL | MANY_WAYS_ON)
 def test_the_cost_of_a_token(name: str, model_oracle: Oracle) -> None:
-    pattern, text = TYPICAL[name]
+    pattern, text = (TYPICAL | MANY_WAYS_ON)[name]
     gbnf = compile_constraint(Regex(pattern)).gbnf
     assert model_oracle.accepts(gbnf, [text]) == [True]
     ratios: list[float] = []
@@ -79,4 +86,4 @@ def test_the_cost_of_a_token(name: str, model_oracle: Oracle) -> None:
         ratios.append(statistics.median(ours) / statistics.median(free))
     ratio = statistics.median(ratios)
     print(f"\n{name}: {ratio:.2f} times the cost of any text")
-    assert ratio <= MAX_RATIO
+    assert ratio <= MAX_RATIO or name in MANY_WAYS_ON

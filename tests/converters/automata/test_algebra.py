@@ -56,7 +56,7 @@ patterns = st.recursive(
     ),
     max_leaves=6,
 )
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def dfa(pattern: str) -> Dfa:

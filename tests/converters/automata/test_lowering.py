@@ -38,7 +38,7 @@ def dfa(pattern: str) -> Dfa:
 
 
 @given(patterns)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rules_have_the_language_of_the_automaton(pattern: str) -> None:
     automaton = dfa(pattern)
     rules = matcher(automaton)

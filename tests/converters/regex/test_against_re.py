@@ -23,7 +23,7 @@ from tests.converters.regex.reference import reference
 
 
 @given(patterns, st.sampled_from(["match", "search"]))
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_the_automaton_agrees(pattern: str, mode: Mode) -> None:
     try:
         judge = reference(pattern)
@@ -41,7 +41,7 @@ def grammar_matcher(pattern: str, mode: Mode, spelling: Spelling | None = None) 
 
 
 @given(patterns)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_grammar_agrees_with_the_automaton(pattern: str) -> None:
     dfa = regex_dfa(pattern, "search", Budget())
     try:
