@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from converters.constraint import JsonSchema, Tool, ToolCalls
-from converters.errors import ConversionError, InvalidSource, UnsupportedFeature
-from converters.grammar.expr import NEVER, Expr, Grammar, RuleBook, Token, alt, lit
+from converters.errors import ConversionError, InvalidSource, Unsatisfiable, UnsupportedFeature
+from converters.grammar.expr import NEVER, Expr, Grammar, Ref, RuleBook, Token, alt, lit
 from converters.grammar.graft import Embed
+from converters.grammar.passes.fixpoint import ending_rules
 from converters.jsonschema import lower_schema
 from converters.limits import Budget
 from converters.options import CompileOptions
@@ -79,7 +80,16 @@ class _Lowering:
         if constraint.content is not None:
             content, notes = self.embed(constraint.content, self.options, self.book, "content")
             self.notes |= dict.fromkeys(notes)
-        return self.book.build(alt(calls, content)), tuple(self.notes)
+        grammar = self.book.build(alt(calls, content))
+        self.check_callable(tools, grammar)
+        return grammar, tuple(self.notes)
+
+    def check_callable(self, tools: list[ToolGrammar], grammar: Grammar) -> None:
+        """Every tool can be called: one without valid arguments must not vanish from the grammar in silence."""
+        ending = ending_rules(grammar)
+        for i, tool in enumerate(tools):
+            if isinstance(tool.arguments, Ref) and tool.arguments.name not in ending:
+                raise Unsatisfiable(f"no arguments of the tool {tool.name!r} are valid", path=f"/{i}/parameters")
 
     def check_opening(self, opening: str) -> None:
         triggers = [trigger for known in self.codec.openings for trigger in known.triggers]

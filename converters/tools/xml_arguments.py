@@ -6,7 +6,9 @@ also knows the closing tag (it would have a dozen states a character), but by co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
 
 from converters.automata import (
@@ -66,7 +68,7 @@ class _Elements:
     def __init__(
         self,
         algebra: Algebra,
-        json: Lowering,
+        lowering: Lowering,
         texts: frozenset[str],
         options: CompileOptions,
         book: RuleBook,
@@ -74,7 +76,7 @@ class _Elements:
         write: Callable[[Expr, Expr], Expr],
     ) -> None:
         self.algebra = algebra
-        self.json = json
+        self.json = lowering
         self.texts = texts
         self.options = options
         self.book = book
@@ -86,12 +88,25 @@ class _Elements:
         term = self.algebra.simplify(term)
         rank = self.json.rank(term)
         objects: dict[ObjectFacts, None] = {}
+        options: list[Expr] = []
         for case in self.algebra.cases(term):
-            if isinstance(case, Values):
-                raise UnsupportedFeature("listed objects (enum, const) as parameters in this tool-call format", path="")
-            if "object" in case.types:
-                objects[case.objects] = None
-        return alt(*(self.object(facts, rank) for facts in objects))
+            match case:
+                case Values(_, values):
+                    options += [self.listed(value) for value in values if isinstance(value, Mapping)]
+                case Shape(types, objects=facts) if "object" in types:
+                    objects[facts] = None
+        return alt(*options, *(self.object(facts, rank) for facts in objects))
+
+    def listed(self, value: Mapping[str, object]) -> Expr:
+        """One object that `enum` or `const` lists."""
+        elements: list[Expr] = []
+        for key, member in value.items():
+            if isinstance(member, str) and key in self.texts:
+                text = NEVER if CLOSING in member else lit(member)
+            else:
+                text = alt(*(lit(json.dumps(member, ensure_ascii=ascii, default=_number)) for ascii in (False, True)))
+            elements.append(self.write(lit(_writable(key, "")), text))
+        return seq(*elements)
 
     def object(self, facts: ObjectFacts, rank: dict[str, int]) -> Expr:
         keys = sorted(declared_keys(facts), key=lambda key: rank.get(key, len(rank)))
@@ -111,13 +126,13 @@ class _Elements:
 
     def element(self, facts: ObjectFacts, key: str) -> Expr:
         """A declared parameter."""
-        if not key or set(key) & set(">\n"):
-            raise UnsupportedFeature(f"the parameter name {key!r}, which has a '>', a line end or nothing", path=facts.path)
         term = term_of_key(facts, key, self.algebra)
         if term == NOTHING:
             return NEVER
         value = self.text(term, key) if key in self.texts else self.value(term, key)
-        return NEVER if value == NEVER else self.write(lit(key), self.book.add(f"value-{key[:24]}", value))
+        return (
+            NEVER if value == NEVER else self.write(lit(_writable(key, facts.path)), self.book.add(f"value-{key[:24]}", value))
+        )
 
     def value(self, term: Term, hint: str) -> Expr:
         try:
@@ -165,6 +180,19 @@ class _Elements:
             return to_expr(without_closing(dfa, self.budget), self.book, "text")
         self.notes.append(f"{key}: a text with '<' in it is held to a third of its maxLength")
         return _counted(facts)
+
+
+def _writable(key: str, path: str) -> str:
+    """A key that can stand in a tag. Raises UnsupportedFeature."""
+    if not key or set(key) & set(">\n"):
+        raise UnsupportedFeature(f"the parameter name {key!r}, which is empty or has a '>' or a line end", path=path)
+    return key
+
+
+def _number(value: object) -> object:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    raise TypeError(type(value).__name__)
 
 
 def _counted(facts: StringFacts) -> Expr:

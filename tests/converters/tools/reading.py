@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 from converters.constraint import Tool
 from converters.tools.codecs import CODECS
@@ -52,3 +55,13 @@ def calls_of(parts: Iterable[Part]) -> list[ReadCall]:
 
 def content_of(parts: Iterable[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, ContentDelta))
+
+
+def value_of(arguments: str) -> Any:
+    """The value of a JSON text, numbers of any size told apart by value: 1e999 is an integer."""
+    return json.loads(arguments, parse_float=_number)
+
+
+def _number(text: str) -> int | float:
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else float(number)

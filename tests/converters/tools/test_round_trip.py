@@ -19,7 +19,7 @@ from converters.tools.codec import Call
 from converters.tools.codecs import CODECS
 from converters.tools.custom import arguments_of_input
 from converters.tools.qwen import Qwen3Coder
-from tests.converters.tools.reading import calls_of, content_of, read
+from tests.converters.tools.reading import calls_of, content_of, read, value_of
 from tests.oracle import Oracle
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -120,7 +120,7 @@ def check_sentence(codec: str, tools: list[Tool], sentence: str) -> None:
     assert all(call.is_whole for call in found), (sentence, parts)
     schemas: dict[str, Any] = {tool.name: tool.parameters or {"type": "object"} for tool in tools}
     for call in found:
-        jsonschema.validate(json.loads(call.arguments), schemas[call.name])
+        jsonschema.validate(value_of(call.arguments), schemas[call.name])
 
 
 CITY = Tool("get_weather", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})

@@ -19,7 +19,7 @@ from converters.tools.codec import Call
 from converters.tools.codecs import CODECS, codec_for_template, knows_tools
 from converters.tools.custom import arguments_of_input, function_of_custom
 from converters.tools.parameters import text_keys
-from tests.converters.tools.reading import calls_of, read
+from tests.converters.tools.reading import calls_of, read, value_of
 from tests.oracle import Oracle
 
 REPORTS = Path(__file__).parents[4] / "shared" / "cases" / "reports.jsonl"
@@ -75,6 +75,9 @@ def test_a_custom_tool_is_shown_as_a_function_of_its_input(given: ToolInput) -> 
         assert rule in json.dumps(shown).replace('\\"', '"')
 
 
+NO_OBJECT: JsonValue = {
+    "type": "object", "properties": {"y": {}, "z": {}}, "required": ["y", "z"], "oneOf": [{"required": ["y"]}, {"required": ["z"]}],
+}  # fmt: skip
 BAD_TYPE: JsonValue = {"type": "object", "properties": {"a": {"type": "strng"}}}
 
 
@@ -90,6 +93,7 @@ BAD_TYPE: JsonValue = {"type": "object", "properties": {"a": {"type": "strng"}}}
         ([Tool("a", {"type": "string"})], InvalidSource, "/0/parameters/type"),
         ([Tool("a", {"type": ["string", "null"]})], InvalidSource, "/0/parameters/type"),
         ([Tool("a", {"properties": {"x": False}, "required": ["x"]})], Unsatisfiable, "/0/parameters"),
+        ([Tool("b"), Tool("a", {"properties": {"x": NO_OBJECT}, "required": ["x"]})], Unsatisfiable, "/1/parameters"),
         ([Tool("a", input=Regex("a("))], InvalidSource, "/0/input"),
         ([Tool("a"), Tool("b", input=Regex("[^\\s\\S]"))], Unsatisfiable, "/1/input"),
         ([Tool("a", input=Lark("start: nope"))], InvalidSource, "/0/input"),
@@ -111,7 +115,6 @@ def test_errors_name_the_tool(codec: str, tools: list[Tool], error: type[Convers
         ("qwen3_coder", Tool("a>b")),
         ("qwen3_coder", Tool("a\nb")),
         ("qwen3_coder", Tool("a", {"properties": {"x>": {}}})),
-        ("qwen3_coder", Tool("a", {"enum": [{"x": 1}]})),
         ("qwen3_coder", Tool("a", {"minProperties": 1, "properties": {"x": {}, "y": {}}})),
         ("qwen3_coder", Tool("a", input=Lark("start: /(.|\\n)+/"))),
     ],
@@ -150,6 +153,21 @@ def test_objects_are_closed_unless_they_say_otherwise() -> None:
         expected = {'{"a": {"x": 1}}': False, '{"x": 1}': False, '{"a": {"b": 1}}': True, '{"c": {"x": 1}}': True}
         for arguments, accepted in expected.items():
             assert matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)])) == accepted
+
+
+def test_listed_parameters_in_xml() -> None:
+    tool = Tool("f", {"enum": [{"x": 1.5, "y": "é"}, {}, {"y": "</parameter>"}, 3], "properties": {"y": {"type": "string"}}})
+    matcher = Matcher.from_tables(compile_constraint(ToolCalls((tool,), "qwen3_coder")).tables)
+    for arguments, accepted in {
+        '{"x": 1.5, "y": "é"}': True,
+        "{}": True,
+        '{"y": "</parameter>"}': False,
+        '{"x": 1}': False,
+    }.items():
+        text = CODECS["qwen3_coder"].write_calls([Call("f", arguments)])
+        assert matcher.accepts(text) == accepted
+        if accepted:
+            assert calls_of(read("qwen3_coder", [tool], [text]))[0].arguments == arguments
 
 
 def test_open_parameters_in_xml() -> None:
@@ -264,4 +282,4 @@ def test_report(codec: str, case: dict[str, Any], oracle: Oracle) -> None:
         for call in calls:
             schema = schemas[call.name] or {}
             if schema.get("properties") != []:
-                jsonschema.validate(json.loads(call.arguments), schema)
+                jsonschema.validate(value_of(call.arguments), schema)
