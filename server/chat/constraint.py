@@ -74,7 +74,7 @@ def reject(error: ConversionError, param: str, paths: Sequence[str] = ()) -> Con
         param, path = paths[int(number)], f"/{rest}" if rest else ""
     full = param + dotted(path)
     position = f" (line {error.position.line}, column {error.position.column})" if error.position is not None else ""
-    limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.12g}]" if isinstance(error, LimitExceeded) else ""
+    limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.21g}]" if isinstance(error, LimitExceeded) else ""
     return ConstraintRejected(f"{full}: {error.reason}{position}{limit}", param=full, code=_CODES.get(type(error)))
 
 

@@ -13,5 +13,5 @@ from tests.live_server import LiveServer
 @pytest.fixture(scope="session")
 def live_server(default_model: Path) -> Iterator[LiveServer]:
     """The default model, 16 slots of 1024 tokens; a limit high enough for compiles of two seconds."""
-    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", "automaton_bytes=1000000000000") as server:
+    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", "automaton_bytes=1000000000000000000") as server:
         yield server

@@ -17,7 +17,7 @@ from converters.limits import Limits
 from server.compile.client import CompileClient
 
 OPTIONS = CompileOptions()
-HOSTILE = Regex("(a|b)*a(a|b){40}")  # 2^41 states
+HOSTILE = Regex("(a|b)*a(a|b){14}")  # 2^15 states: seconds of work
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
