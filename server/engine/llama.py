@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
+from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
 from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
@@ -305,7 +307,8 @@ class LlamaBackend:
         self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
         self.n_batch = max(spec.n_batch, spec.n_slots)
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
-        self._n_threads = spec.n_threads or default_threads()
+        self._governor = ThreadGovernor(spec.n_threads or default_threads())
+        self._n_threads = self._governor.n_threads
         self._context = self._open(spec)
         self._memory = lib.llama_get_memory(self._context)
         self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
@@ -396,9 +399,19 @@ class LlamaBackend:
             native.pos[i] = position
             native.seq_id[i][0] = seq_id
             native.logits[i] = output
+        n_threads = self._use_threads(len(batch))
+        begun = time.monotonic()
         code = lib.llama_decode(self._context, native)
+        self._governor.learn(len(batch), n_threads, time.monotonic() - begun)
         if code != 0:
             raise BackendError(f"llama_decode failed with code {code}")
+
+    def _use_threads(self, n_tokens: int) -> int:
+        n_threads = self._governor.choose(n_tokens)
+        if n_threads != self._n_threads:
+            self._n_threads = n_threads
+            lib.llama_set_n_threads(self._context, n_threads, n_threads)
+        return n_threads
 
     def logits(self, index: int) -> Logits:
         address = ctypes.cast(lib.llama_get_logits_ith(self._context, index), ctypes.c_void_p).value
@@ -433,8 +446,7 @@ class LlamaBackend:
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
 
     def set_busy(self, busy: bool) -> None:
-        n_threads = max(1, self._n_threads - 1) if busy else self._n_threads
-        lib.llama_set_n_threads(self._context, n_threads, n_threads)
+        self._governor.is_busy = busy
 
     # -- sampling
 
