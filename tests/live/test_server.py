@@ -42,16 +42,16 @@ def _run(server: LiveServer, fields: dict[str, Any]) -> tuple[list[str], int]:
     return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
 
 
-def test_eight_clients_with_eight_constraints(live_server: LiveServer) -> None:
-    live_server.chat(max_tokens=4)
+def test_eight_clients_with_eight_constraints(measured_server: LiveServer) -> None:
+    measured_server.chat(max_tokens=4)
     for fields, _ in EIGHT:  # compiled before, so that only decoding is compared
-        assert live_server.client.post("/v1/constraints/compile", json=fields).status_code == 200
+        assert measured_server.client.post("/v1/constraints/compile", json=fields).status_code == 200
     started = time.monotonic()
-    alone = [_run(live_server, fields) for fields, _ in EIGHT]
+    alone = [_run(measured_server, fields) for fields, _ in EIGHT]
     alone_s = time.monotonic() - started
     started = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda entry: _run(live_server, entry[0]), EIGHT))
+        together = list(pool.map(lambda entry: _run(measured_server, entry[0]), EIGHT))
     together_s = time.monotonic() - started
     for texts, (_, pattern) in zip((*(t for t, _ in alone), *(t for t, _ in together)), EIGHT * 2, strict=True):
         assert len(texts) == 2
@@ -61,19 +61,19 @@ def test_eight_clients_with_eight_constraints(live_server: LiveServer) -> None:
     assert rates[1] / rates[0] >= 1.3
 
 
-def test_a_two_second_compile_beside_a_stream(live_server: LiveServer) -> None:
+def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> None:
     times: list[float] = []
     refused: list[tuple[float, float, int]] = []
 
     def compile_hostile() -> None:
         time.sleep(1)
         started = time.monotonic()
-        reply = httpx.post(f"{live_server.url}/v1/chat/completions", json=body(guided_regex="(a|b)*a(a|b){14}"), timeout=30)
+        reply = httpx.post(f"{measured_server.url}/v1/chat/completions", json=body(guided_regex="(a|b)*a(a|b){14}"), timeout=30)
         refused.append((started, time.monotonic(), reply.status_code))
 
     thread = threading.Thread(target=compile_hostile)
     thread.start()
-    for at, event in live_server.stream(prompt="Tell a long story.", max_tokens=350, ignore_eos=True):
+    for at, event in measured_server.stream(prompt="Tell a long story.", max_tokens=350, ignore_eos=True):
         if event != "[DONE]" and event["choices"][0]["delta"].get("content"):
             times.append(at)
     thread.join()
@@ -89,7 +89,7 @@ def test_a_two_second_compile_beside_a_stream(live_server: LiveServer) -> None:
 
 
 def test_a_killed_model_process(default_model: Path) -> None:
-    with LiveServer(default_model, "--parallel", "2", "--ctx", "512") as server:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "512", "--threads", "1") as server:
         health: list[tuple[float, int]] = []
         stop = threading.Event()
 
@@ -118,7 +118,7 @@ def test_a_killed_model_process(default_model: Path) -> None:
 
 
 def test_a_killed_server_leaves_no_children(default_model: Path) -> None:
-    with LiveServer(default_model, "--parallel", "2", "--ctx", "512") as server:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "512", "--threads", "1") as server:
         stream = server.stream(prompt="Tell a long story.", max_tokens=300, ignore_eos=True)
         for _ in range(5):
             next(stream)
@@ -133,7 +133,7 @@ def test_a_killed_server_leaves_no_children(default_model: Path) -> None:
 
 
 def test_sigterm_ends_a_stream_with_an_event(default_model: Path) -> None:
-    with LiveServer(default_model, "--parallel", "2", "--ctx", "2048", "--drain-timeout", "0.5") as server:
+    with LiveServer(default_model, "--parallel", "2", "--ctx", "2048", "--threads", "1", "--drain-timeout", "0.5") as server:
         events = []
         for _, event in server.stream(prompt="Tell a long story.", max_tokens=1500, ignore_eos=True):
             events.append(event)

@@ -14,6 +14,7 @@ from server.json_text import dump_json
 
 DONE = b"data: [DONE]\n\n"
 SYSTEM_FINGERPRINT = "gramserve"
+_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
 
 
 def frame(body: dict[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + dump_json(body).encode("utf-8") + b"\n\n"
+    """One server-sent event. Line ends of Unicode are escaped: clients that split text into lines break at them too."""
+    return b"data: " + dump_json(body).translate(_LINE_ENDS).encode("utf-8") + b"\n\n"
 
 
 def error_frame(error: ServerError) -> bytes:

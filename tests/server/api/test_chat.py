@@ -70,6 +70,15 @@ async def test_a_streams_logprobs_join_to_those_of_the_whole(served: Served) -> 
     assert streamed == whole
 
 
+async def test_line_ends_of_unicode_end_no_line() -> None:
+    text = "a\x85b\u2028c\u2029d\ne\x0bf"
+    async with serve(FakeEngine(pieces=[text])) as served:
+        reply = await served.chat(stream=True)
+        lines = [line for line in reply.text.splitlines() if line]
+        deltas = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines[:-1]]
+        assert "".join(delta.get("content", "") for delta in deltas) == text
+
+
 async def test_length_is_told() -> None:
     async with serve(FakeEngine(reason=FinishReason.LENGTH)) as served:
         assert (await served.chat()).json()["choices"][0]["finish_reason"] == "length"
