@@ -7,6 +7,7 @@ from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, RuleBook
 from converters.limits import Budget
 from converters.regex.automaton import tree_dfa
+from converters.regex.boundary import without_boundaries
 from converters.regex.edges import Mode, has_assertions, whole_text
 from converters.regex.parser import parse
 from converters.regex.structure import Ambiguous, Structure, has_large_count
@@ -20,7 +21,7 @@ def regex_dfa(pattern: str, mode: Mode, budget: Budget) -> Dfa:
 
     An empty language is an automaton like any other. Raises InvalidSource, UnsupportedFeature, LimitExceeded.
     """
-    return tree_dfa(whole_text(parse(pattern), mode), budget, _name(pattern))
+    return tree_dfa(without_boundaries(whole_text(parse(pattern), mode)), budget, _name(pattern))
 
 
 def _name(pattern: str) -> str:
@@ -36,7 +37,7 @@ def lower_regex(
 
     Raises Unsatisfiable for no texts.
     """
-    tree = whole_text(parse(pattern), mode)
+    tree = without_boundaries(whole_text(parse(pattern), mode))
     expr = _counted(tree, Structure(book, budget, _name(pattern), hint, spelling))
     if expr is None:
         expr = to_expr(tree_dfa(tree, budget, _name(pattern)), book, hint, spelling, budget)
