@@ -9,14 +9,13 @@ from typing_extensions import assert_never
 from converters.automata import ANY_TEXT, DUMPS_RAW, JSON, Dfa, spelled_char, to_expr
 from converters.constraint import FreeText, Gbnf, Lark, Regex, ToolInput
 from converters.errors import Unsatisfiable, UnsupportedFeature
-from converters.grammar.charset import CharSet
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, RuleBook, Seq, Token, alt, lit, rep, seq
 from converters.grammar.graft import Embed, graft
 from converters.limits import Budget
 from converters.options import CompileOptions
 from converters.regex import regex_dfa
 from converters.tools.custom import KEY
-from converters.tools.qwen import CLOSING, parameter_expr
+from converters.tools.qwen import parameter_expr
 from converters.tools.xml_arguments import without_closing
 
 Result = tuple[Expr, tuple[str, ...]]
@@ -37,16 +36,14 @@ def json_input(given: ToolInput, book: RuleBook, options: CompileOptions, budget
 
 
 def xml_input(given: ToolInput, book: RuleBook, options: CompileOptions, budget: Budget, embed: Embed) -> Result:
-    """`<parameter=input>`, and the text as it is."""
+    """`<parameter=input>`, and the text as it is; a grammar's text as a JSON string, in which the closing tag may stand."""
     notes: tuple[str, ...] = ()
     match given:
         case FreeText() | Regex():
             body: Expr = to_expr(without_closing(_language(given, budget), budget), book, KEY)
         case Lark() | Gbnf():
             grammar, notes = _compiled(given, options, embed)
-            if all(char in _alphabet(grammar) for char in CLOSING):
-                raise UnsupportedFeature(f"a grammar that may write {CLOSING!r}, which ends a parameter in this format")
-            body = graft(grammar, book, KEY)
+            body = seq(lit('"'), graft(_spelled(grammar), book, KEY), lit('"'))
         case _:
             assert_never(given)
     return parameter_expr(lit(KEY), body), notes
@@ -94,23 +91,3 @@ def _respelled(expr: Expr, names: dict[str, Ref], book: RuleBook) -> Expr:
             return rep(_respelled(item, names, book), low, high)
         case _:
             assert_never(expr)
-
-
-def _alphabet(grammar: Grammar) -> CharSet:
-    """Every character that some rule can write."""
-    found, todo = CharSet(), list(grammar.rules.values())
-    while todo:
-        match todo.pop():
-            case Lit(text):
-                found |= CharSet.of(text)
-            case Chars(charset):
-                found |= charset
-            case Seq(parts) | Alt(parts):
-                todo.extend(parts)
-            case Rep(item):
-                todo.append(item)
-            case Token(token):
-                raise UnsupportedFeature(f"the token {token} inside a call's arguments")
-            case Ref():
-                pass
-    return found

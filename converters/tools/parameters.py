@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from converters.constraint import JsonValue, Tool
+from converters.constraint import FreeText, JsonValue, Regex, Tool
 from converters.errors import InvalidSource
 from converters.tools.custom import KEY
 
@@ -28,9 +28,12 @@ def object_schema(parameters: JsonValue) -> Mapping[str, JsonValue]:
 
 
 def text_keys(tool: Tool) -> frozenset[str]:
-    """The declared parameters that can only be strings: formats without quotes write those as they are."""
+    """The declared parameters that can only be strings: formats without quotes write those as they are.
+
+    A custom tool's input is one, unless a grammar rules it: what ends a parameter might be a part of its text.
+    """
     if tool.input is not None:
-        return frozenset([KEY])
+        return frozenset([KEY] if isinstance(tool.input, (FreeText, Regex)) else [])
     return text_keys_of(tool.parameters)
 
 

@@ -168,9 +168,13 @@ def test_custom_tools_are_held_to_their_grammar(codec: str, oracle: Oracle) -> N
         Tool("digits", input=Regex(r"[0-9]+\n\"[a<]*")),
         Tool("sum", input=Lark('start: N ("+" start)?\nN: /[0-9]+/')),
         Tool("tree", input=Gbnf('root ::= "(" root* ")\\n"')),
+        Tool("patch", input=Lark('start: "*** Begin\\n" line+ "*** End\\n"\nline: /[+ -]/ /(.*)/ "\\n"')),
     ]
-    good = [("text", 'any\n"text" \\ é</'), ("digits", '12\n"a<a'), ("sum", "1+22+3"), ("tree", "(()\n()\n)\n")]
-    bad = [("digits", "x"), ("digits", ""), ("sum", "1+"), ("tree", "(()\n)"), ("tree", "")]
+    good = [
+        ("text", 'any\n"text" \\ é</'), ("digits", '12\n"a<a'), ("sum", "1+22+3"), ("tree", "(()\n()\n)\n"),
+        ("patch", '*** Begin\n-<p>é</parameter>\n+</function> "\\\n*** End\n'),
+    ]  # fmt: skip
+    bad = [("digits", "x"), ("digits", ""), ("sum", "1+"), ("tree", "(()\n)"), ("tree", ""), ("patch", "*** Begin\n*** End\n")]
     texts = [written(codec, tools, [(name, arguments_of_input(text))]) for name, text in (*good, *bad)]
     result = compiled(tools, codec)
     expected = [True] * len(good) + [False] * len(bad)
