@@ -81,11 +81,18 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
     _check_size(gbnf, constraint, options.limits)
     budget.check_deadline()
     tables = build_tables(prepared)
-    if isinstance(constraint, (Gbnf, Lark)):
+    if _holds_grammar(constraint):
         check_stacks(text_form, budget)
     budget.check_deadline()
     stats = Stats(len(text_form.rules), budget.n_states, (time.perf_counter() - started) * 1000)
     return Compiled(gbnf, source.relaxed, source.notes, stats, tables)
+
+
+def _holds_grammar(constraint: Constraint) -> bool:
+    """True when someone else's grammar decides how ambiguous the result is."""
+    if isinstance(constraint, ToolCalls):
+        return any(isinstance(tool.input, (Gbnf, Lark)) for tool in constraint.tools)
+    return isinstance(constraint, (Gbnf, Lark, StructuralTag))
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,15 @@ class Matcher:
             return found
         return state._chars
 
+    def distinct_points(self, state: State) -> list[int]:
+        """One code point for each set of characters that lead to the same state; not of every one that leads to none."""
+        breaks = self.program.breaks
+        points: list[int] = []
+        for low, high in self.next_chars(state).ranges:
+            points.append(low)
+            points.extend(breaks[bisect_right(breaks, low) : bisect_right(breaks, high)])
+        return points
+
     def next_tokens(self, state: State) -> tuple[Token, ...]:
         """The tokens that may follow by name."""
         positions = [cell.frame for cell in state.cells if cell is not self._bottom and self._kind(cell) == TOKEN]

@@ -13,7 +13,7 @@ from converters.limits import Budget
 MAX_STACKS = 400
 N_STEPS = 120
 N_SENTENCES = 4
-N_CHOICES = 6
+N_CHOICES = 12
 
 
 def check_stacks(printable: Grammar, budget: Budget) -> None:
@@ -57,7 +57,7 @@ def _walk_greedily(matcher: Matcher, budget: Budget) -> None:
 
 
 def _successors(matcher: Matcher, state: State, rng: Random) -> list[State | None]:
-    ranges = matcher.next_chars(state).ranges
-    sample = rng.sample(ranges, min(N_CHOICES, len(ranges)))
-    by_char = [matcher.advance(state, chr(rng.choice(bounds))) for bounds in sample]
+    points = matcher.distinct_points(state)
+    sample = rng.sample(points, min(N_CHOICES, len(points)))
+    by_char = [matcher.advance(state, chr(point)) for point in sample]
     return by_char + [matcher.advance_symbol(state, token.token) for token in matcher.next_tokens(state) if not token.negated]
