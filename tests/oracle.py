@@ -110,6 +110,10 @@ class Oracle:
         """Microseconds of asking about one candidate token, at each token of `text` until the first that is refused."""
         return list(self._ask("costs", gbnf, text.encode()) or ())
 
+    def spellable(self, texts: Sequence[str]) -> list[bool]:
+        """For each text whether the vocabulary has tokens for it; asking about another raises ValueError."""
+        return list(self._ask("spellable", [text.encode() for text in texts]))
+
     def token_pieces(self) -> list[bytes]:
         """The piece of every token of the vocabulary."""
         return list(self._ask("token_pieces"))
@@ -147,6 +151,8 @@ class Oracle:
             self._kill()
             raise OracleFailed(f"llama.cpp died with code {code} on {str(question)[:2000]}")
         value, self._log = answer
+        if isinstance(value, ValueError):
+            raise value
         return value
 
     def _kill(self) -> None:

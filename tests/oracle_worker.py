@@ -149,9 +149,28 @@ class Judge:
                 llama.llama_sampler_accept(sampler, token)
             return costs
 
+    def spellable(self, texts: list[bytes]) -> list[bool]:
+        """For each text whether the vocabulary has tokens for it."""
+        return [self._is_spellable(text) for text in texts]
+
+    def _is_spellable(self, text: bytes) -> bool:
+        try:
+            self.tokenize(text)
+        except ValueError:
+            return False
+        return True
+
     def token_pieces(self) -> list[bytes]:
         """The piece of every token."""
         return self.pieces
+
+
+def _answer(judge: Judge | None, name: str, arguments: list[object]) -> object:
+    """The answer, or the error that a question itself is to blame for."""
+    try:
+        return getattr(judge, name)(*arguments)
+    except ValueError as error:
+        return error
 
 
 def main(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -170,7 +189,7 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
                 judge = Judge(*arguments)
                 answer: object = None
             else:
-                answer = getattr(judge, name)(*arguments)
+                answer = _answer(judge, name, arguments)
             log.seek(0)
             pickle.dump((answer, log.read(2000).decode(errors="replace")), answers)
             answers.flush()
