@@ -18,6 +18,8 @@ from converters.limits import Budget
 
 _MAX_SUBSET_ELEMENTS = 400_000  # keeps the subsets of one construction under about 30 MB, and a second
 _MAX_WORK = 3_000_000  # arcs looked at, about a second
+_MAX_LOOPS = 4
+_MIN_STATES_FOR_LOOPS = 100
 
 Arc = tuple[int, int]
 
@@ -105,6 +107,7 @@ class _Subsets:
         self.arcs = nfa.arcs
         self.closures: dict[int, frozenset[int]] = {}
         self.n_elements = self.work = 0
+        self.loops = self.find_loops() if len(self.arcs) > _MIN_STATES_FOR_LOOPS else []
         self.everything = nfa.everything
         self.all_texts = frozenset() if nfa.everything is None else self.closure(nfa.any_text(0))
 
@@ -164,7 +167,44 @@ class _Subsets:
             for c, reached in row.items():
                 if self.everything in reached:
                     row[c] = self.all_texts
+        for loop, covered in self.loops:
+            for c, reached in row.items():
+                if loop in reached and not covered.isdisjoint(reached) and not self.nfa.accepting.isdisjoint(reached):
+                    row[c] = reached - covered
         return row
+
+    def find_loops(self) -> list[tuple[int, frozenset[int]]]:
+        """States that loop over a set up to the end (`[…]*` there), each with the states that read only texts of that set.
+
+        With such a loop, and acceptance, in a subset, the others add nothing: `[a-z]{1,256}[a-z0-9]*` doesn't multiply.
+        """
+        found: list[tuple[int, frozenset[int]]] = []
+        for state, arcs in enumerate(self.arcs):
+            if len(found) == _MAX_LOOPS or len(arcs) != 1:
+                continue
+            ((set_id, target),) = arcs
+            if target != state - 1:
+                continue  # a loop's state is built right after its head
+            closure = self.closure(target)
+            if state in closure and not self.nfa.accepting.isdisjoint(closure):
+                found.append((state, self.covered(state, frozenset(self.members[set_id]))))
+        return [(state, covered) for state, covered in found if covered]
+
+    def covered(self, loop: int, classes: frozenset[int]) -> frozenset[int]:
+        """The states other than `loop`, and not accepting, from which only characters of `classes` are ever read."""
+        within = [classes.issuperset(members) for members in self.members]
+        backward: list[list[int]] = [[] for _ in self.arcs]
+        for state, arcs in enumerate(self.arcs):
+            for target in [t for _, t in arcs] + self.nfa.moves[state]:
+                backward[target].append(state)
+        outside = {state for state, arcs in enumerate(self.arcs) if not all(within[set_id] for set_id, _ in arcs)}
+        todo = list(outside)
+        while todo:
+            for source in backward[todo.pop()]:
+                if source not in outside:
+                    outside.add(source)
+                    todo.append(source)
+        return frozenset(range(len(self.arcs))) - outside - self.nfa.accepting - {loop}
 
     def charge(self, n: int) -> None:
         """Count `n` steps of work. Raises LimitExceeded past the bound, or past the deadline."""

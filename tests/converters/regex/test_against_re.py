@@ -53,7 +53,13 @@ def test_the_grammar_agrees_with_the_automaton(pattern: str) -> None:
         assert matcher.accepts(text) == dfa.accepts(text), repr(text)
 
 
+URL = (
+    r"https?:\/\/(www\.)?[-a-zA-Z0-9@:%._\+~#=]{1,256}\.[a-zA-Z0-9()]{1,6}\b([-a-zA-Z0-9()@:%_\+.~#?&//=]*)"  # all over the web
+)
 COUNTED = [
+    (URL, ["http://a.b", "https://www.ex-am.ple.co/a?b=c&d"], ["http://a", "http://a.", "http://" + "a" * 257 + ".com"]),
+    ("[a-z]{2,250}[a-z0-9]*", ["ab", "abc9", "a" * 300], ["a", "9a", "ab-"]),
+    ("(?:[a-z]{0,120}[0-9]){0,3}[a-z0-9]*-?", ["", "-", "a1-", "zz", "a" * 500], ["A", "--", "a-a"]),
     ("[a-z]{1,65536}", ["a", "z" * 3000], ["", "A", "a" * 10 + "-"]),
     (".{0,3000}", ["", "x" * 3000], ["x" * 3001, "\n"]),
     (
