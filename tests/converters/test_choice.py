@@ -12,7 +12,8 @@ from converters.choice import choice_grammar
 from converters.errors import InvalidSource
 from converters.grammar.expr import Grammar
 from converters.grammar.gbnf import print_grammar
-from converters.grammar.match import Matcher, build_tables
+from converters.grammar.match import Matcher, State, build_tables
+from converters.grammar.match.program import Program
 from converters.grammar.passes import prepare
 from converters.limits import Budget
 from tests.oracle import Oracle
@@ -66,3 +67,25 @@ def test_a_list_of_prefixes_of_one_another_is_not_deep() -> None:
     rules = matcher(["x" * n for n in range(1, 600)])
     assert rules.accepts("x" * 599)
     assert not rules.accepts("x" * 600)
+
+
+def stacks_exceed_next_chars(options: list[str], walked: list[str]) -> list[str]:
+    """The beginnings of `walked` after which there are more stacks than different next characters (and the end)."""
+    program = Program.from_bytes(build_tables(prepare(grammar(options), Budget())))
+    rules = Matcher(program, max_stacks=10_000)
+    found: list[str] = []
+    for text in walked:
+        state: State | None = rules.start
+        for n, char in enumerate(text):
+            assert state is not None
+            if len(state.cells) > len(rules.next_chars(state)) + rules.may_end(state):
+                found.append(text[:n])
+            state = rules.advance(state, char)
+    return found
+
+
+def test_never_more_stacks_than_next_characters() -> None:
+    rng = random.Random(5)
+    for alphabet, length in (("abcdefghij", 12), ("01", 14), ("ab", 5)):
+        options = ["".join(rng.choices(alphabet, k=rng.randint(1, length))) for _ in range(1000)]
+        assert stacks_exceed_next_chars(options, options[:200]) == []

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from converters.automata import DUMPS, DUMPS_ASCII, DUMPS_RAW, JSON, Dfa, Spelling, bounded, random_word, to_expr
 from converters.grammar.expr import Grammar, RuleBook
 from converters.grammar.gbnf import print_grammar
-from converters.grammar.match import Matcher, build_tables
+from converters.grammar.match import Matcher, State, build_tables
+from converters.grammar.match.program import Program
 from converters.grammar.passes import prepare
 from converters.limits import Budget
 from converters.regex import regex_dfa
@@ -141,3 +142,28 @@ def test_a_large_spelled_automaton_stays_small_and_exact(oracle: Oracle) -> None
         False,
         False,
     ]
+
+
+DETERMINISTIC = [
+    r"(a|ab|abc)*x?",
+    r"[\w.+-]+@[\w-]+\.[\w.-]+",
+    r"(?:(?!ab).)*",
+    r"(?:a|b)*a(?:a|b){3}",
+    r"\d{1,3}(?:,\d{3})*(?:\.\d+)?",
+    r".*foo.*",
+]
+
+
+@pytest.mark.parametrize("spelling", [None, JSON])
+@pytest.mark.parametrize("pattern", DETERMINISTIC)
+def test_every_character_is_read_in_one_way(pattern: str, spelling: Spelling | None) -> None:
+    automaton, rng = dfa(pattern), random.Random(6)
+    rules = Matcher(Program.from_bytes(build_tables(prepare(grammar(automaton, spelling), Budget()))), max_stacks=1000)
+    for _ in range(20):
+        value = random_word(automaton, rng) or ""
+        state: State | None = rules.start
+        for char in spellings(value, rng) if spelling else value:
+            assert state is not None
+            reading = [cell for cell in state.cells if char in rules.next_chars(State((cell,), None))]
+            assert len(reading) == 1
+            state = rules.advance(state, char)
