@@ -24,6 +24,8 @@ from converters.limits import Budget
 
 _DIRECT = 4  # so many keys are listed where they may stand, without a tree
 _MAX_NESTING = 6
+_SUFFIX_BLOCK = 4
+_END = lit('"')
 _MAX_COUNTED = 20_000
 
 
@@ -36,6 +38,7 @@ class KeyTexts:
     _escape: Ref | None = None
     _rest: Ref | None = None
     _others_than: dict[str, Ref] = field(default_factory=dict)
+    _nots: dict[str, Expr] = field(default_factory=dict)
     _others: dict[frozenset[str], Expr] = field(default_factory=dict)
 
     def of_language(self, dfa: Dfa) -> Expr:
@@ -50,8 +53,9 @@ class KeyTexts:
         return self._others[known]
 
     def _except_for(self, keys: frozenset[str]) -> Expr:
-        if all(key_texts(key) == (f'"{key}"',) for key in keys):
-            return self.book.add("other-key", seq(lit('"'), self._not_in([f'{key}"' for key in sorted(keys)], 0)))
+        if all(key_texts(key) == (f'"{key}"',) for key in keys) and max(map(len, keys), default=0) < 200:
+            rest = self._not_in([f'{key}"' for key in sorted(keys)], 0) if keys else self._to_the_end()
+            return self.book.add("other-key", seq(_END, rest))
         return self.of_language(difference(ANY_TEXT, of_strings(keys, self.budget), self.budget))
 
     def _escaped(self) -> Expr:
@@ -75,20 +79,32 @@ class KeyTexts:
 
     def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
         """The rests of keys that aren't among `suffixes` (sorted, each with its closing quote)."""
-        if not suffixes:
-            return self._to_the_end()
+        if len(suffixes) == 1:
+            return self._not(suffixes[0])
         self.budget.tick()
         groups: dict[str, list[str]] = {}
         for suffix in suffixes:
             groups.setdefault(suffix[0], []).append(suffix[1:])
-        options: list[Expr] = [] if '"' in groups else [lit('"')]
+        options: list[Expr] = [] if '"' in groups else [_END]
         groups.pop('"', None)
         options.append(self._other_than("".join(groups)))
         for char, rests in groups.items():
             deeper = depth + 1 < _MAX_NESTING
             inner = self._not_in(rests, depth + 1 if deeper else 0)
-            options.append(seq(Lit(char), inner if deeper else self.book.add("other-key", inner)))
-        return Alt(tuple(options))
+            options.append(Seq((Lit(char), inner if deeper else self.book.add("other-key", inner))))
+        return Alt(tuple(options)) if len(options) > 1 else options[0]
+
+    def _not(self, suffix: str) -> Expr:
+        """The rests of keys other than `suffix`. Long ones are rules, cut from the end so that keys that end alike share them."""
+        found = self._nots.get(suffix)
+        if found is None:
+            if suffix == '"':
+                return self._other_than("")
+            found = Alt((_END, self._other_than(suffix[0]), Seq((Lit(suffix[0]), self._not(suffix[1:])))))
+            if len(suffix) % _SUFFIX_BLOCK == 0:
+                found = self.book.add("other-end", found)
+            self._nots[suffix] = found
+        return found
 
 
 @cache
