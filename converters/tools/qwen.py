@@ -22,6 +22,7 @@ from typing_extensions import override
 from converters.constraint import JsonValue, Tool
 from converters.grammar.expr import Expr, alt, lit, rep, seq
 from converters.tools.codec import ArgumentStyle, Call, CallGrammar, Codec, Opening, ToolGrammar
+from converters.tools.custom import KEY as INPUT
 from converters.tools.json_call import read_calls, tool_lines
 from converters.tools.parameters import text_keys
 from converters.tools.reader import Reader, Reading, TextEnded, n_held
@@ -109,12 +110,21 @@ def parameter_expr(key: Expr, value: Expr) -> Expr:
 
 
 def _write_call(call: Call, keys: frozenset[str] | None) -> str:
-    arguments = json.loads(call.arguments)
+    arguments = _read_object(call.arguments)
     parts = [
         f"{_PARAMETER}{key}>\n{_write_value(value, keys is None or key in keys)}\n{CLOSING}\n"
         for key, value in arguments.items()
     ]
     return f"{_FUNCTION}{call.name}>\n{''.join(parts)}{_FUNCTION_END}"
+
+
+def _read_object(text: str) -> Mapping[str, object]:
+    """Arguments of a history, which a client may have sent in any form."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INPUT: text}
 
 
 def _write_value(value: object, is_text: bool) -> str:

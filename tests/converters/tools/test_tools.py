@@ -65,6 +65,12 @@ def test_tools_are_described_in_the_format(codec: str) -> None:
     assert (call.name, call.arguments) == ("né", "{}")
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", "x </parameter>"])
+def test_a_history_with_broken_arguments_can_be_shown(codec: str, arguments: str) -> None:
+    assert arguments in CODECS[codec].write_calls([Call("f", arguments)])
+
+
 @pytest.mark.parametrize("given", [FreeText(), Regex("[0-9]+"), Lark("start: /x/"), Gbnf('root ::= "x"')])
 def test_a_custom_tool_is_shown_as_a_function_of_its_input(given: ToolInput) -> None:
     """Arguments of that function are what the formats write, and its description says the rule."""
