@@ -27,10 +27,7 @@ pytestmark = pytest.mark.bench
 FREE = "root ::= [^\\x00]*"
 TYPICAL = {
     "email": (r"[\w.+-]+@[\w-]+\.[\w.-]+", "bob.smith+news@mail.example-site.com"),
-    "url": (
-        r"https?://[a-z0-9.-]+(?::\d+)?(?:/[\w./%-]*)?(?:\?[\w=&%]*)?",
-        "https://www.example.com:8080/a/b/index.html?q=1&r=two",
-    ),
+    "url": (r"https?://[\w.-]+(?:/[\w./?=&%-]*)?", "https://www.example.com/a/b/index.html?q=1&r=two"),
     "uuid": (
         r"[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
         "123e4567-e89b-12d3-a456-426614174000",
