@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from converters.automata.lower import or_nothing
 from converters.errors import InvalidSource
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import EMPTY, Chars, Expr, Grammar, Ref, RuleBook, alt, lit, opt, seq
+from converters.grammar.expr import EMPTY, Chars, Expr, Grammar, Ref, RuleBook, alt, lit, seq
 from converters.limits import Budget
 
 _MAX_INLINE_DEPTH = 8
@@ -122,7 +123,7 @@ class _Lowering:
                 single[target] = single.get(target, "") + text
         options = [seq(_one_of(chars), self.then(target, depth)) for target, chars in single.items()]
         options += [seq(lit(text), self.then(target, depth)) for text, target in edges if len(text) > 1]
-        return opt(alt(*options)) if self.graph.final[state] else alt(*options)
+        return or_nothing(alt(*options)) if self.graph.final[state] else alt(*options)
 
     def then(self, state: int, depth: int) -> Expr:
         """`state` as the rest of an option: in place, or by its rule."""

@@ -81,7 +81,7 @@ class _Lowering:
         for state, edges in enumerate(self.edges):
             edges.sort(key=_first)
             for _, target in edges:
-                self.n_sources[target] += target != state or self.loops_by_rule(edges)
+                self.n_sources[target] += target != state or self.loops_by_rule(state)
         root: Expr = self.ref(0) if self.n_sources[0] else self.state(0, 0)
         while self.todo:
             state = self.todo.pop()
@@ -92,9 +92,10 @@ class _Lowering:
         """Must these edges be spelled together, because several begin with a backslash?"""
         return self.merges_escapes and len(edges) > 1
 
-    def loops_by_rule(self, edges: Edges) -> bool:
-        """Is a loop on one state its rule's business? `[…]*` and several ways on would be one more level for llama.cpp."""
-        return self.mixes_escapes(edges) or len(edges) > 2
+    def loops_by_rule(self, state: int) -> bool:
+        """Is a loop on `state` its rule's business? `[…]*` and then several ways on is one more level for llama.cpp."""
+        edges = self.edges[state]
+        return self.mixes_escapes(edges) or len(edges) + (state in self.dfa.accepting) > 2
 
     def ref(self, state: int) -> Ref:
         """The rule of `state`."""
@@ -129,7 +130,7 @@ class _Lowering:
         final = state in self.dfa.accepting
         for charset, target in self.edges[state]:
             rest = [edge for edge in self.edges[state] if edge[1] != target]
-            if target == state and not self.loops_by_rule(self.edges[state]):
+            if target == state and not self.loops_by_rule(state):
                 return _Run(charset, None, rest, final, None)
         if not final and len(self.edges[state]) == 1:
             return self._plain_run(state)
@@ -198,7 +199,7 @@ class _Lowering:
         expr = self.spell(found)
         if not final:
             return expr
-        return alt(expr, EMPTY) if len(found) > 1 else opt(expr) if found else EMPTY
+        return or_nothing(expr) if found else EMPTY
 
     def spell(self, branches: list[Branch]) -> Expr:
         """One character and then its branch's rest."""
@@ -225,6 +226,11 @@ class _Lowering:
         if isinstance(char, Lit) and low == high and low <= _MAX_LITERAL_RUN:
             return lit(char.text * low)
         return rep(char, low, high)
+
+
+def or_nothing(expr: Expr) -> Expr:
+    """`expr` or the empty text. An alternative of a group is one level for llama.cpp, `(…)?` two."""
+    return opt(expr) if isinstance(expr, Lit | Chars | Ref) else alt(expr, EMPTY)
 
 
 def _join(items: list[Expr]) -> Expr:
