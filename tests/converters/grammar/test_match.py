@@ -158,9 +158,9 @@ def test_forgetting_changes_no_answer() -> None:
 
 
 def test_a_long_walk_through_many_states_stays_small() -> None:
-    matcher = matcher_of("root ::= [a-z]{0,300000}", max_entries=2000)
-    assert matcher.accepts("a" * 50_000)
-    assert len(matcher._cells) + len(matcher._states) + matcher._n_entries < 8_000
+    matcher = matcher_of("root ::= [a-z]{0,300000}", max_entries=1000)
+    assert matcher.accepts("a" * 12_000)
+    assert len(matcher._cells) + len(matcher._states) + matcher._n_entries < 4_000
 
 
 def test_tables_survive_the_journey() -> None:
@@ -205,7 +205,7 @@ def mutate(text: bytes, rng: Random) -> bytes:
     return text[:at] + bytes([rng.randint(1, 255)]) + text[at + 1 :]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(grammars(), st.randoms(use_true_random=False))
 def test_agrees_on_random_grammars(oracle: Oracle, grammar: Grammar, rng: Random) -> None:
     try:
