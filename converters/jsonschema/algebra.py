@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from converters.errors import UnsupportedFeature
 from converters.jsonschema import schema as s
 from converters.jsonschema.evaluate import Evaluator
-from converters.jsonschema.fact import Claim, Option, add_fact, negated
+from converters.jsonschema.fact import Claim, Option, add_fact, negated, negated_node
 from converters.jsonschema.inhabited import Inhabited
 from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, Shape, Term, Values, conjunction
 from converters.jsonschema.space import Space
@@ -209,7 +209,10 @@ class Algebra:
             return [(assertion, True) for assertion in assertions]
         if len(assertions) == 1:
             return [(assertions[0], False)]
-        partial.branches.append(Branch(self.space.nodes[node].path, tuple(((a, False),) for a in assertions)))
+        options = tuple(negated_node(assertions, self.space))
+        if len(options) == 1:
+            return list(options[0])
+        partial.branches.append(Branch(self.space.nodes[node].path, options))
         return []
 
     def _step(self, what: s.Assertion, positive: bool) -> Branch | list[Claim] | s.Assertion:
@@ -243,10 +246,10 @@ class Algebra:
                 then: Claim = (s.Required(path, tuple(dict.fromkeys((key, *keys)))), True)
             case s.DependentSchema(path, key, node):
                 return (
-                    ((s.Properties(path, ((key, s.NEVER),)), True),),
+                    ((s.Properties(path, ((key, s.NEVER),), explicit=False), True),),
                     ((s.TypeIs(path, frozenset({"object"})), True), (s.Required(path, (key,)), True), (node, True)),
                 )
             case _:
                 return None
-        absent: Claim = (s.Properties(what.path, ((key, s.NEVER),)), True)
+        absent: Claim = (s.Properties(what.path, ((key, s.NEVER),), explicit=False), True)
         return ((absent,), ((s.TypeIs(what.path, frozenset({"object"})), True), then))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -99,7 +100,7 @@ def negated(fact: s.Assertion, space: Space) -> tuple[Option, ...] | None:
             return (rest,)
         case s.Required(_, keys):
             only: tuple[s.Assertion, bool] = (s.TypeIs(path, frozenset({"object"})), True)
-            return tuple((only, (s.Properties(path, ((key, s.NEVER),)), True)) for key in keys)
+            return tuple((only, (s.Properties(path, ((key, s.NEVER),), explicit=False), True)) for key in keys)
         case s.DependentRequired(_, key, keys):
             has = (s.Required(path, (key,)), True)
             return tuple((has, (s.Required(path, (other,)), False)) for other in keys)
@@ -125,6 +126,29 @@ def negated(fact: s.Assertion, space: Space) -> tuple[Option, ...] | None:
             return None
 
 
+def negated_node(assertions: Sequence[s.Assertion], space: Space) -> list[Option]:
+    """The ways in which a conjunction can fail, as alternatives.
+
+    A key that is required and has a schema fails in one way, not two: {"required": ["a"], "properties": {"a": T}} fails when
+    {"properties": {"a": {"not": T}}} holds, which an absent key does.
+    """
+    required = [a for a in assertions if isinstance(a, s.Required)]
+    properties = [a for a in assertions if isinstance(a, s.Properties)]
+    if len(required) != 1 or len(properties) != 1:
+        return [((a, False),) for a in assertions]
+    path, declared = properties[0].path, dict(properties[0].declared)
+    both = [key for key in required[0].keys if declared.get(key, s.ALWAYS) != s.ALWAYS]
+    only: Claim = (s.TypeIs(path, frozenset({"object"})), True)
+    options: list[Option] = [((a, False),) for a in assertions if a not in (required[0], properties[0])]
+    for key in both:
+        options.append((only, (s.Properties(path, ((key, space.make(s.Not(path, declared[key]))),), explicit=False), True)))
+    keys = tuple(key for key in required[0].keys if key not in both)
+    options += negated(s.Required(required[0].path, keys), space) or ()
+    rest = tuple((key, s.ALWAYS if key in both else node) for key, node in properties[0].declared)
+    options += _broken_properties(replace(properties[0], declared=rest), space)
+    return options
+
+
 def _broken_properties(fact: s.Properties, space: Space) -> list[Option]:
     path = fact.path
     only: tuple[s.Assertion, bool] = (s.TypeIs(path, frozenset({"object"})), True)
@@ -132,7 +156,7 @@ def _broken_properties(fact: s.Properties, space: Space) -> list[Option]:
     for key, node in fact.declared:
         if node != s.ALWAYS:
             wrong = space.make(s.Not(path, node))
-            options.append((only, (s.Required(path, (key,)), True), (s.Properties(path, ((key, wrong),)), True)))
+            options.append((only, (s.Required(path, (key,)), True), (s.Properties(path, ((key, wrong),), explicit=False), True)))
     for pattern, node in fact.patterns:
         if node != s.ALWAYS:
             options.append(((SomeKey(path, SomeMember(path, term_of(node, False), pattern)), True),))

@@ -87,7 +87,7 @@ class Scenarios:
                 yield from self._joined([self.ways(condition), self.ways(then)])
                 yield from self._joined([[Way(((condition, False),))], self.ways(otherwise)])
             case s.DependentSchema(path, key, node):
-                yield Way(((s.Properties(path, ((key, s.NEVER),)), True),))
+                yield Way(((s.Properties(path, ((key, s.NEVER),), explicit=False), True),))
                 has: Claim = (s.Required(path, (key,)), True)
                 yield from self._joined([[Way(((s.TypeIs(path, frozenset({"object"})), True), has))], self.ways(node)])
             case _:
