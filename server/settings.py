@@ -1,4 +1,4 @@
-"""The server's settings: one frozen value, built in `server/cli` from flags and GRAMSERVE_* variables, passed as an argument."""
+"""The settings of a server: one frozen value, built in `server.cli` from flags and GRAMSERVE_* variables, then passed on."""
 
 from __future__ import annotations
 
