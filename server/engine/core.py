@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ from server.engine.messages import (
     StepOutput,
     TextChunk,
 )
-from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share
+from server.engine.scheduler import Move, PrefillPace, QueueIsFull, Scheduler, Share
 from server.engine.sequence import Job, Sequence
 from server.engine.text import Released
 
@@ -98,8 +98,7 @@ class Core:
         """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order."""
         self._admit()
         for move in self._scheduler.compact():
-            self._backend.load_sequence(move.target, self._backend.save_sequence(move.source))
-            self._backend.remove_sequence(move.source)
+            self._move(move)
         decoding = self._scheduler.decoding
         if decoding:
             self._decode(decoding)
@@ -107,6 +106,17 @@ class Core:
             self._read(share)
         events, self._events = tuple(self._events), []
         return events
+
+    def _move(self, move: Move) -> None:
+        """Move a sequence to another slot; one that can't be copied stays where it is."""
+        try:
+            self._backend.load_sequence(move.target, self._backend.save_sequence(move.source))
+        except BackendError:
+            logger.warning("a sequence can't be moved to another slot", exc_info=True)
+            self._backend.remove_sequence(move.target)
+            move.sequence.seq_id = move.source
+        else:
+            self._backend.remove_sequence(move.source)
 
     def _admit(self) -> None:
         for sequence in self._scheduler.admit():
@@ -120,8 +130,8 @@ class Core:
             self._events.append(Started(job.id, len(job.prompt)))
         if job.is_prefilled:
             assert job.last_logits is not None
-            self._backend.load_sequence(sequence.seq_id, job.prompt_cells)
-            self._advance(sequence, job.last_logits)
+            if self._attempt([job], lambda: self._backend.load_sequence(sequence.seq_id, job.prompt_cells)):
+                self._advance(sequence, job.last_logits)
 
     # -- the batches
 
@@ -133,7 +143,8 @@ class Core:
             batch.add(sequence.next_token, sequence.position, sequence.seq_id, output=True)
             sequence.next_token = None
             sequence.position += 1
-        if self._run(batch, {sequence.job.id: sequence.job for sequence in sequences}):
+        jobs = {sequence.job.id: sequence.job for sequence in sequences}
+        if self._attempt(jobs.values(), lambda: self._backend.decode(batch)):
             for row, sequence in enumerate(sequences):
                 self._advance(sequence, self._backend.logits(row))
 
@@ -144,16 +155,16 @@ class Core:
             is_last = position == len(job.prompt) - 1
             batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
         begun = time.monotonic()
-        if self._run(batch, {job.id: job}):
+        if self._attempt([job], lambda: self._backend.decode(batch)):
             self._pace.learn(share.n_tokens, time.monotonic() - begun)
             self._take_chunk(share)
 
-    def _run(self, batch: Batch, jobs: dict[int, Job]) -> bool:
-        """Decode; if that fails the jobs are lost that had tokens in the batch, others not."""
+    def _attempt(self, jobs: Iterable[Job], action: Callable[[], None]) -> bool:
+        """Do what may fail in the model; then these jobs are lost, the others and the model go on."""
         try:
-            self._backend.decode(batch)
+            action()
         except BackendError as error:
-            for job in jobs.values():
+            for job in jobs:
                 self._remove(job)
                 self._events.append(Failed(job.id, FailureKind.GENERATION_FAILED, str(error)))
             return False
@@ -186,17 +197,21 @@ class Core:
             first = job.prompt[0]
             piece = self._backend.vocabulary.piece(first)
             self._events.append(PromptScored(job.id, tuple(job.scores), (first, piece)))
-        lead, *others = running = list(job.running)
-        if others or job.pending:
-            job.prompt_cells = self._backend.save_sequence(lead.seq_id)
+        running = list(job.running)
+        if self._attempt([job], lambda: self._share_prompt(job, logits)):
+            for sequence in running:
+                self._advance(sequence, logits)
+
+    def _share_prompt(self, job: Job, logits: Logits) -> None:
+        """Copy the prompt's cells to the other running choices, and keep them for those to come."""
+        lead, *others = job.running
+        if not others and not job.pending:
+            return
+        cells = self._backend.save_sequence(lead.seq_id)
         for sequence in others:
-            self._backend.load_sequence(sequence.seq_id, job.prompt_cells)
+            self._backend.load_sequence(sequence.seq_id, cells)
         if job.pending:
-            job.last_logits = self._backend.keep(logits)
-        else:
-            job.prompt_cells = None
-        for sequence in running:
-            self._advance(sequence, logits)
+            job.prompt_cells, job.last_logits = cells, self._backend.keep(logits)
 
     # -- a sequence
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from server.engine.sequence import Job, Sequence
 from server.engine.text import TextAssembler
 
+_PAYING_CHUNK = 32  # tokens; a smaller batch costs more a token
 _LEAST_CHUNK = 2  # llama.cpp's sums differ between one token and several, but not among several
 
 
@@ -30,8 +31,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A sequence goes from slot `source` to the empty slot `target`; its `seq_id` says so already."""
+    """`sequence` goes from slot `source` to the empty slot `target`; its `seq_id` says so already."""
 
+    sequence: Sequence
     source: int
     target: int
 
@@ -110,7 +112,7 @@ class Scheduler:
         free = self._free_slots()
         while running and free and free[0] < running[-1].seq_id and running[-1].can_decode:
             sequence = running.pop()
-            moves.append(Move(sequence.seq_id, free.pop(0)))
+            moves.append(Move(sequence, sequence.seq_id, free.pop(0)))
             sequence.seq_id = moves[-1].target
         return moves
 
@@ -126,18 +128,22 @@ class Scheduler:
         (self._waiting if job in self._waiting else self._started).remove(job)
 
     def share_prefill(self, budget: int, n_outputs: int) -> list[Share]:
-        """Divide `budget` prompt tokens evenly among the jobs whose prompt isn't read yet; what one leaves the next gets.
+        """Divide `budget` prompt tokens among the jobs whose prompt isn't read yet, the shortest rest first.
 
-        A share is never one token long where the prompt is longer, nor leaves one. A prompt that is scored gets no more
-        than `n_outputs` at a time.
+        Nobody gets less than a chunk that pays (unless little is left), so not everybody gets a share in every step; the
+        oldest does, lest short prompts keep a long one from being read. A share is never one token long where the prompt is
+        longer, nor leaves one. A prompt that is scored gets no more than `n_outputs` at a time.
         """
-        jobs = sorted((job for job in self._started if not job.is_prefilled), key=_n_unread)
-        shares = []
-        for i, job in enumerate(jobs):
-            most = max(budget // (len(jobs) - i), _LEAST_CHUNK)
-            n_tokens = _chunk(_n_unread(job), min(most, n_outputs) if job.wants_scores else most)
-            budget = max(0, budget - n_tokens)
-            shares.append(Share(job, n_tokens))
+        unread = [job for job in self._started if not job.is_prefilled]
+        oldest = unread[:1]
+        shares: list[Share] = []
+        for job in (*oldest, *sorted((job for job in unread[1:]), key=_n_unread)):
+            n_others = len(unread) - len(shares) - 1
+            most = max(budget // (n_others + 1), min(_PAYING_CHUNK, budget))
+            if most >= _LEAST_CHUNK:
+                n_tokens = _chunk(_n_unread(job), min(most, n_outputs) if job.wants_scores else most)
+                budget -= n_tokens
+                shares.append(Share(job, n_tokens))
         return shares
 
 

@@ -67,6 +67,11 @@ async def arrivals_of(client: ProcessClient, request: EngineRequest) -> list[flo
         return [time.monotonic() async for event in events if isinstance(event, TextChunk)]
 
 
+def kill(pid: int) -> None:
+    """End a process as hard as the platform can."""
+    os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
 def ask(question: str, **fields: object) -> EngineRequest:
     return EngineRequest(0, CHAT.format(question), **fields)  # type: ignore[arg-type]
 
@@ -112,7 +117,7 @@ async def test_a_killed_child_is_replaced(client: ProcessClient) -> None:
     running = asyncio.create_task(texts_of(client, ask("Write a story.", max_tokens=400, sampling=Sampling(ignore_eos=True))))
     await asyncio.sleep(0.5)
     assert client.pid is not None
-    os.kill(client.pid, signal.SIGKILL)
+    kill(client.pid)
     with pytest.raises(EngineDied):
         await running
     assert client.state == "restarting"

@@ -87,6 +87,7 @@ class FakeBackend:
     script: Callable[[int], str] = lambda seed: "x" * 10_000
     token_s: float = 0.0
     fail_at: frozenset[int] = frozenset()  # numbers of the decodes that fail
+    copies_fail: bool = False
     add_space_prefix: bool = False
     batches: list[Batch] = field(default_factory=list)
     cells: dict[int, list[int]] = field(default_factory=dict)
@@ -146,6 +147,8 @@ class FakeBackend:
         return TokenLogprobs(entry, (entry,) * n_top)
 
     def save_sequence(self, seq_id: int) -> SavedSequence:
+        if self.copies_fail:
+            raise BackendError("the fake was told to fail")
         return tuple(self.cells[seq_id])
 
     def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:

@@ -62,6 +62,11 @@ async def complete(client: Client, request: EngineRequest) -> list[str]:
     return texts
 
 
+def kill(pid: int) -> None:
+    """End a process as hard as the platform can."""
+    os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
 async def until(condition: object, timeout_s: float = 5.0) -> None:
     """Wait until `condition()` holds."""
     assert callable(condition)
@@ -240,7 +245,7 @@ async def test_a_killed_child_ends_its_streams_and_is_replaced(child: ProcessCli
     streams = [asyncio.create_task(complete(child, LONG)) for _ in range(3)]
     await asyncio.sleep(0.05)
     assert first is not None
-    os.kill(first, signal.SIGKILL)
+    kill(first)
     results = await asyncio.gather(*streams, return_exceptions=True)
     assert [type(result) for result in results] == [EngineDied] * 3
     assert child.state == "restarting"
@@ -259,7 +264,7 @@ async def test_a_child_killed_while_it_reads_a_prompt_or_answers_a_question(tiny
         async with aclosing(client.generate(request)) as events:
             async for event in events:
                 if isinstance(event, Started) and client.pid is not None:
-                    os.kill(client.pid, signal.SIGKILL)
+                    kill(client.pid)
 
     with pytest.raises(EngineDied, match="signal 9" if os.name == "posix" else "ended"):
         await started()
@@ -292,7 +297,7 @@ async def test_a_child_that_is_killed_while_it_loads_is_a_failed_start(tiny_bpe:
     starting = asyncio.create_task(client.start())
     await until(lambda: client.pid is not None)
     assert client.pid is not None
-    os.kill(client.pid, signal.SIGKILL)
+    kill(client.pid)
     with pytest.raises(EngineStartFailed):
         await starting
     assert client.state == "failed"

@@ -355,6 +355,16 @@ def test_a_failed_decode_fails_only_what_was_in_it() -> None:
     assert bench.is_clean()
 
 
+def test_a_failed_copy_fails_only_its_request() -> None:
+    bench = Bench(FakeBackend(copies_fail=True))
+    bench.add(1, n=2)
+    bench.add(2)
+    bench.run()
+    assert [failed.kind for failed in bench.failures(1)] == [FailureKind.GENERATION_FAILED]
+    assert len(bench.finished(2)) == 1
+    assert bench.is_clean()
+
+
 def test_a_grammar_ends_its_reply_and_a_dead_end_fails_that_choice_only() -> None:
     bench = Bench()
     bench.intake._put_grammar(PutGrammar("good", "yes"))
