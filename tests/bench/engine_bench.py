@@ -96,7 +96,8 @@ async def engine(client: ProcessClient, n_sequences: int, **fields: object) -> f
 def requests() -> list[EngineRequest]:
     """Each constraint with n=2."""
     return [
-        EngineRequest(0, PROMPT, n=2, grammar_key=key, max_tokens=100, sampling=Sampling(seed=i)) for i, key in enumerate(CONSTRAINTS)
+        EngineRequest(0, PROMPT, n=2, grammar_key=key, max_tokens=100, sampling=Sampling(seed=i))
+        for i, key in enumerate(CONSTRAINTS)
     ]
 
 
