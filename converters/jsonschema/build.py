@@ -6,6 +6,7 @@ in newer drafts (spec section 5); newer ones are unknown words to older drafts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -360,7 +361,7 @@ class _Builder:
     nodes: list[s.Node] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     _ids: dict[tuple[str, str], s.NodeId] = field(default_factory=dict)
-    _todo: list[tuple[s.NodeId, Location, str]] = field(default_factory=list)
+    _todo: deque[tuple[s.NodeId, Location, str]] = field(default_factory=deque)
 
     def reserve(self, at: Location, without: str = "") -> s.NodeId:
         """The id of the schema at `at` (keywords that begin with `without` left out); it is read later."""
@@ -377,7 +378,7 @@ class _Builder:
     def run(self) -> None:
         """Read every reserved schema."""
         while self._todo:
-            node, at, without = self._todo.pop()
+            node, at, without = self._todo.popleft()
             self.budget.tick()
             self.nodes[node] = s.Node(tuple(self._read(at, without)), at.pointer)
 
@@ -431,6 +432,10 @@ def _shared(nodes: list[s.Node], root: s.NodeId) -> tuple[tuple[s.Node, ...], s.
         same[node] = known.setdefault(assertions, node) if node > s.NEVER else node
         if not assertions:
             same[node] = s.ALWAYS
+    first: dict[s.NodeId, s.NodeId] = {}
+    for node in range(len(nodes)):  # of equal ones the first keeps its id: ids are in document order, which orders keys
+        first.setdefault(same[node], node)
+    same = {node: s.ALWAYS if found == s.ALWAYS else first[found] for node, found in same.items()}
     final = tuple(replace(node, assertions=tuple(renamed(a, same) for a in node.assertions)) for node in nodes)
     return final, same[root]
 

@@ -212,11 +212,11 @@ class Lowering:
         return seq(lit(brackets[0]), self.bracketed(content), lit(brackets[1]))
 
     def rank(self, term: Term) -> dict[str, int]:
-        """The declared order of keys: breadth first through everything that speaks of the same value."""
+        """The declared order of keys: a schema's own properties, then in turn those of everything that it combines."""
         order: dict[str, int] = {}
-        todo, seen = [node for node, _ in sorted(term)], set()
-        for reached in todo:
-            node, _ = self.algebra.space.alias((reached, True))
+        todo, seen = [node for node, _ in sorted(term, reverse=True)], set()
+        while todo:
+            node, _ = self.algebra.space.alias((todo.pop(), True))
             if node in seen:
                 continue
             seen.add(node)
@@ -224,7 +224,7 @@ class Lowering:
                 if isinstance(what, s.Properties):
                     for key, _ in what.declared:
                         order.setdefault(key, len(order))
-            todo.extend(in_place(self.algebra.space.nodes[node]))
+            todo.extend(reversed(in_place(self.algebra.space.nodes[node])))
         return order
 
 

@@ -106,11 +106,19 @@ class Document:
             pointer = self._anchors[target, fragment]
         else:
             pointer += fragment
+        if not self._exists(pointer):
+            # Many older schemas give their parts an id and still point from the root.
+            if not (fragment.startswith("/") and reference.startswith("#") and self._exists(fragment)):
+                raise InvalidSource(f"the reference {reference!r} leads nowhere", path=path)
+            pointer = fragment
+        return Location(pointer, self.base_at(pointer))
+
+    def _exists(self, pointer: str) -> bool:
         try:
             self.at(pointer)
         except KeyError:
-            raise InvalidSource(f"the reference {reference!r} leads nowhere", path=path) from None
-        return Location(pointer, self.base_at(pointer))
+            return False
+        return True
 
     def dynamic_targets(self, anchor: str) -> Sequence[str]:
         """The pointers of every `$dynamicAnchor` called `anchor`."""
