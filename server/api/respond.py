@@ -119,8 +119,13 @@ class EventStream(Response):
     async def _send_frames(self, frames: bytes, send: Send) -> None:
         if not frames:
             return
-        message = {"type": "http.response.body", "body": frames, "more_body": True}
-        try:
-            await asyncio.wait_for(send(message), self._stall_timeout_s)
-        except (asyncio.TimeoutError, OSError):
+        sending = asyncio.ensure_future(send({"type": "http.response.body", "body": frames, "more_body": True}))
+        try:  # not wait_for, which before Python 3.12 may swallow a cancellation
+            await asyncio.wait({sending}, timeout=self._stall_timeout_s)
+            if not sending.done():
+                raise ClientGone
+            sending.result()
+        except OSError:
             raise ClientGone from None
+        finally:
+            sending.cancel()

@@ -130,3 +130,17 @@ async def test_draining_ends_whole_answers_with_a_503() -> None:
         await until(lambda: served.engine.n_running)
         begin_drain(served.app)
         assert (await asking).status_code == 503
+
+
+async def test_a_fast_stream_is_cancelled_at_any_moment() -> None:
+    """A cancellation that comes in the very tick in which a frame is sent must not get lost."""
+    async with serve(FakeEngine(pieces=["x"] * 5000), FAST) as served:
+        for n_ticks in range(60):
+            connection = Connection()
+            asking = asyncio.create_task(connection.ask(served, stream=True))
+            await until(lambda connection=connection: len(connection.sent) > 3)  # type: ignore[misc]
+            for _ in range(n_ticks):
+                await asyncio.sleep(0)
+            connection.gone.set()
+            await asking
+        assert (served.engine.n_running, served.engine.n_cancelled) == (0, 60)
