@@ -7,7 +7,6 @@ lower      cases → grammar                                           (object, 
 
 from __future__ import annotations
 
-from converters.options import CompileOptions, Relaxation
 from converters.constraint import AnyJson, JsonSchema
 from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.jsonschema.algebra import Algebra
@@ -16,6 +15,7 @@ from converters.jsonschema.fact import term_of
 from converters.jsonschema.lower import Lowering
 from converters.jsonschema.space import Space
 from converters.limits import Budget
+from converters.options import CompileOptions, Relaxation
 
 Result = tuple[Grammar, tuple[Relaxation, ...], tuple[str, ...]]
 

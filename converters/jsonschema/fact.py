@@ -156,7 +156,9 @@ def _broken_properties(fact: s.Properties, space: Space) -> list[Option]:
     for key, node in fact.declared:
         if node != s.ALWAYS:
             wrong = space.make(s.Not(path, node))
-            options.append((only, (s.Required(path, (key,)), True), (s.Properties(path, ((key, wrong),), explicit=False), True)))
+            options.append(
+                (only, (s.Required(path, (key,)), True), (s.Properties(path, ((key, wrong),), explicit=False), True))
+            )
     for pattern, node in fact.patterns:
         if node != s.ALWAYS:
             options.append(((SomeKey(path, SomeMember(path, term_of(node, False), pattern)), True),))

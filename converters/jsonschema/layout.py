@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converters.automata import Dfa, to_expr
-from converters.options import CompileOptions
 from converters.errors import InvalidSource
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq
 from converters.limits import Budget
+from converters.options import CompileOptions
 
 BLANKS = CharSet.of(" \t\n\r")
 _MAX_BLANKS = 20

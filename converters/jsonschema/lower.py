@@ -8,7 +8,6 @@ from fractions import Fraction
 
 from converters.automata import JSON, to_expr, union
 from converters.automata import NOTHING as NO_TEXT
-from converters.options import CompileOptions
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, Rep, RuleBook, alt, lit, opt, seq
 from converters.jsonschema import number
@@ -29,8 +28,9 @@ from converters.jsonschema.shape import (
     Term,
     Values,
 )
-from converters.jsonschema.string import any_char
+from converters.jsonschema.string import Characters
 from converters.jsonschema.value import decimal_text, exact, key_texts
+from converters.options import CompileOptions
 
 
 class Lowering:
@@ -42,6 +42,7 @@ class Lowering:
         self.book = book
         self.layout = layout_of(options, book, algebra.space.budget)
         self.keys = KeyTexts(book, algebra.space.budget)
+        self._characters = Characters(book, JSON, "char")
         self._values: dict[Term, Expr] = {}
         self._shared: dict[object, Expr] = {}
         self._todo: list[tuple[Ref, Term, tuple[Case, ...], str]] = []
@@ -139,11 +140,7 @@ class Lowering:
 
     def _string(self, facts: StringFacts) -> Expr:
         if facts not in self._shared:
-            if "char" not in self._shared:
-                self._shared["char"] = any_char(self.book)
-            char = self._shared["char"]
-            assert isinstance(char, Ref)
-            self._shared[facts] = self.book.add("string", self.algebra.strings.expr(facts, self.book, char))
+            self._shared[facts] = self.book.add("string", self.algebra.strings.expr(facts, self.book, self._characters))
         return self._shared[facts]
 
     def _numbers(self, several: Mapping[NumberFacts, None]) -> Expr:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from converters.automata import DUMPS, Dfa, difference, of_strings, to_expr
 from converters.automata.dfa import ANY_TEXT
-from converters.automata.spelling import spelled
 from converters.errors import UnsupportedFeature
-from converters.grammar.charset import ANY, CharSet, Range
-from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, opt, rep, seq
+from converters.grammar.charset import CharSet, Range
+from converters.grammar.expr import NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, opt, seq
 from converters.jsonschema.layout import Layout
+from converters.jsonschema.string import Characters
 from converters.jsonschema.tail import Entry, Tail
 from converters.jsonschema.value import key_texts
 from converters.limits import Budget
@@ -35,11 +35,13 @@ class KeyTexts:
 
     book: RuleBook
     budget: Budget
-    _escape: Ref | None = None
-    _rest: Ref | None = None
+    _characters: Characters = field(init=False)
     _others_than: dict[str, Ref] = field(default_factory=dict)
     _nots: dict[str, Expr] = field(default_factory=dict)
     _others: dict[frozenset[str], Expr] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._characters = Characters(self.book, DUMPS, "key-char")
 
     def of_language(self, dfa: Dfa) -> Expr:
         """The keys of a language."""
@@ -54,27 +56,16 @@ class KeyTexts:
 
     def _except_for(self, keys: frozenset[str]) -> Expr:
         if all(key_texts(key) == (f'"{key}"',) for key in keys) and max(map(len, keys), default=0) < 200:
-            rest = self._not_in([f'{key}"' for key in sorted(keys)], 0) if keys else self._to_the_end()
+            rest = self._not_in([f'{key}"' for key in sorted(keys)], 0) if keys else self._characters.to_the_end()
             return self.book.add("other-key", seq(_END, rest))
         return self.of_language(difference(ANY_TEXT, of_strings(keys, self.budget), self.budget))
-
-    def _escaped(self) -> Expr:
-        """A character of a key that doesn't stand for itself."""
-        if self._escape is None:
-            self._escape = self.book.add("key-escape", key_escape())
-        return self._escape
-
-    def _to_the_end(self) -> Ref:
-        """What may follow once no declared key is possible any more."""
-        if self._rest is None:
-            self._rest = self.book.add("key-rest", seq(rep(alt(Chars(DUMPS.raw), self._escaped())), lit('"')))
-        return self._rest
 
     def _other_than(self, chars: str) -> Expr:
         """The rests of keys that go on with another character than `chars`."""
         if chars not in self._others_than:
-            other = Alt((Chars(_raw_without(chars)), self._escaped()))
-            self._others_than[chars] = self.book.add("key-other", Seq((other, self._to_the_end())))
+            end = self._characters.to_the_end()
+            raw, escaped = Seq((Chars(_raw_without(chars)), end)), seq(self._characters.escape(), end)
+            self._others_than[chars] = self.book.add("key-other", Alt((raw, escaped)))
         return self._others_than[chars]
 
     def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
@@ -105,14 +96,6 @@ class KeyTexts:
                 found = self.book.add("other-end", found)
             self._nots[suffix] = found
         return found
-
-
-@cache
-def key_escape() -> Expr:
-    """An escape of a key's character, as `json.dumps` writes it."""
-    char = spelled([(ANY, EMPTY)], DUMPS)
-    assert isinstance(char, Alt)
-    return alt(*char.options[1:])
 
 
 @lru_cache(4096)

@@ -10,8 +10,10 @@ from functools import cache, reduce
 
 from converters.automata import (
     ANY_TEXT,
+    DUMPS,
     JSON,
     Dfa,
+    Spelling,
     bounded,
     complement,
     difference,
@@ -21,8 +23,8 @@ from converters.automata import (
 )
 from converters.automata.spelling import spelled
 from converters.errors import ConversionError, LimitExceeded
-from converters.grammar.charset import ANY
-from converters.grammar.expr import EMPTY, Expr, Ref, RuleBook, lit, rep, seq
+from converters.grammar.charset import ANY, CharSet
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, rep, seq
 from converters.jsonschema.formats import format_dfa
 from converters.jsonschema.schema import Format, Pattern
 from converters.jsonschema.shape import StringFacts
@@ -95,18 +97,61 @@ class Strings:
             return False if facts.max is None or facts.max > 4 else self.language(facts).is_empty()
         return self.language(facts).is_empty()
 
-    def expr(self, facts: StringFacts, book: RuleBook, char: Ref) -> Expr:
-        """The JSON texts of `facts`. `char` is the rule of any one character."""
+    def expr(self, facts: StringFacts, book: RuleBook, chars: Characters) -> Expr:
+        """The JSON texts of `facts`."""
         if not facts.tests and not facts.excluded:
-            return seq(QUOTE, rep(char, facts.min, facts.max), QUOTE)
+            if facts.min == 0 and facts.max is None:
+                return seq(QUOTE, chars.to_the_end())
+            if facts.max is None:
+                return seq(QUOTE, rep(chars.any(), facts.min, facts.min), chars.to_the_end())
+            return seq(QUOTE, rep(chars.any(), facts.min, facts.max), QUOTE)
         return seq(QUOTE, to_expr(self.language(facts), book, "text", JSON), QUOTE)
 
 
-def any_char(book: RuleBook) -> Ref:
-    """The rule of any one character of a JSON string, in every spelling."""
-    return book.add("char", _any_char())
+class Characters:
+    """The shared rules of one spelling: any one character, and all that may follow inside a string up to its closing quote."""
+
+    def __init__(self, book: RuleBook, spelling: Spelling, hint: str) -> None:
+        self._book = book
+        self._spelling = spelling
+        self._hint = hint
+        self._escaped: Ref | None = None
+        self._any: Ref | None = None
+        self._end: Ref | None = None
+
+    @property
+    def raw(self) -> CharSet:
+        """The characters that stand for themselves."""
+        return self._spelling.raw
+
+    def escape(self) -> Expr:
+        """An escape: a backslash and what may follow it."""
+        if self._escaped is None:
+            self._escaped = self._book.add(f"{self._hint}-escape", escape_tail(self._spelling.name))
+        return seq(lit("\\"), self._escaped)
+
+    def any(self) -> Ref:
+        """One character."""
+        if self._any is None:
+            self._any = self._book.add(self._hint, alt(Chars(self.raw), self.escape()))
+        return self._any
+
+    def to_the_end(self) -> Ref:
+        """Any characters and the closing quote. Right recursion: llama.cpp walks it with fewer steps than a repetition."""
+        if self._end is None:
+            self._end = self._book.reserve(f"{self._hint}s")
+            more = (Seq((Chars(self.raw), self._end)), seq(self.escape(), self._end))
+            self._book.define(self._end, Alt((QUOTE, *more)))
+        return self._end
 
 
 @cache
-def _any_char() -> Expr:
-    return spelled([(ANY, EMPTY)], JSON)
+def escape_tail(spelling: str) -> Expr:
+    """What may follow the backslash in a spelling, told by its name."""
+    char = spelled([(ANY, EMPTY)], {"json": JSON, "dumps": DUMPS}[spelling])
+    assert isinstance(char, Alt)
+    (escape,) = char.options[1:]
+    assert isinstance(escape, Seq)
+    first, *rest = escape.items
+    assert isinstance(first, Lit)
+    return seq(lit(first.text[1:]), *rest)

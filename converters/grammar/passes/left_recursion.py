@@ -86,9 +86,18 @@ class _Untangling:
             self._solve(equations)
 
     def _solve_one(self, equation: _Equation) -> None:
+        """A ::= b t*. Where a tail ends with A itself, its b does: what A takes beyond that, the repetition takes as well.
+
+        Before → after: `e ::= e "+" e | "1"` → `e ::= "1" ("+" "1")*`, not the ambiguous `"1" ("+" e)*`
+        """
         (name,) = self.part
-        tails = [self.maker.of(tail) for tail in equation.tails.get(name, [])]
-        self.rules[self.nonempty[name].name] = seq(self.maker.of(equation.solid), rep(alt(*tails)))
+        solid = self.maker.of(equation.solid)
+        tails = equation.tails.get(name, [])
+        if any(_replace_last(tail, name, EMPTY) != tail for tail in tails):
+            solid = self._named("start", solid)
+            last = alt(solid, EMPTY) if name in self.maker.nullable else solid
+            tails = [_replace_last(tail, name, last) for tail in tails]
+        self.rules[self.nonempty[name].name] = seq(solid, rep(alt(*[self.maker.of(tail) for tail in tails])))
 
     def _solve(self, equations: dict[str, _Equation]) -> None:
         solids = {name: self._named("start", self.maker.of(equation.solid)) for name, equation in equations.items()}
@@ -160,6 +169,19 @@ class _Untangling:
                 return pairs, alt(*solids, seq(solid, rest))
             solids.append(seq(self.maker.of(solid), rest))
         return pairs, alt(*solids, EMPTY)
+
+
+def _replace_last(expr: Expr, name: str, last: Expr) -> Expr:
+    """`expr` with `last` in the place of rule `name` wherever that ends it."""
+    if isinstance(expr, Ref):
+        return last if expr.name == name else expr
+    if isinstance(expr, Seq) and expr.items:
+        return seq(*expr.items[:-1], _replace_last(expr.items[-1], name, last))
+    if isinstance(expr, Alt):
+        return alt(*[_replace_last(option, name, last) for option in expr.options])
+    if isinstance(expr, Rep) and expr.max == 1:
+        return rep(_replace_last(expr.item, name, last), expr.min, 1)
+    return expr
 
 
 def _closure(start: str, direct: dict[str, set[str]]) -> list[str]:

@@ -102,6 +102,16 @@ def test_left_recursion_of_every_kind_goes() -> None:
         assert sentences(remove_left_recursion(strip_nullable_items(grammar))) == sentences(grammar), text
 
 
+def test_an_ambiguous_operator_becomes_a_list() -> None:
+    text = 'root ::= root "+" root | root "*" root | "(" root ")" | [0-9]+'
+    ready = prepared(parse_gbnf(text))
+    check_stacks(printable(ready), Budget())
+    matcher = Matcher.from_tables(build_tables(ready))
+    assert [matcher.accepts(text) for text in ("1+2*(3+4)+5", "1", "1+", "(1", "")] == [True, True, False, False, False]
+    grammar = parse_gbnf('root ::= root "a" root | "b" | root "c" | ""')
+    assert sentences(prepared(grammar)) == sentences(grammar)
+
+
 def test_left_recursion_through_too_many_rules_is_refused_by_name() -> None:
     text = "root ::= r0\n" + "\n".join(f'r{i} ::= r{(i + 1) % 90} "{i}" | r{(i + 7) % 90} | "x"' for i in range(90))
     with pytest.raises(UnsupportedFeature, match=r"rule 'r\d+' is left-recursive"):
