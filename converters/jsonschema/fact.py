@@ -50,17 +50,19 @@ def add_fact(shape: Shape, fact: s.Assertion, positive: bool) -> Shape | None:
         case s.AtLeast() | s.AtMost() | s.Multiple():
             shape = shape if positive else _only(shape, "number")
             numbers = _numbers(shape.numbers, fact, positive)
-            return replace(shape, numbers=replace(numbers, path=fact.path))
+            return replace(shape, numbers=replace(numbers, path=_blamed(shape.numbers.path, fact)))
         case s.Length() | s.Pattern() | s.Format():
             shape = shape if positive else _only(shape, "string")
             return replace(shape, strings=_strings(shape.strings, fact, positive))
         case s.Properties() | s.Required() | s.PropertyCount() | s.PropertyNames():
             shape = shape if positive else _only(shape, "object")
-            return replace(shape, objects=replace(_objects(shape.objects, fact, positive), path=fact.path))
+            return replace(
+                shape, objects=replace(_objects(shape.objects, fact, positive), path=_blamed(shape.objects.path, fact))
+            )
         case s.Items() | s.ItemCount() | s.Contains() | s.Unique():
             shape = shape if positive else _only(shape, "array")
             arrays = _arrays(shape.arrays, fact, positive)
-            return None if arrays is None else replace(shape, arrays=replace(arrays, path=fact.path))
+            return None if arrays is None else replace(shape, arrays=replace(arrays, path=_blamed(shape.arrays.path, fact)))
         case SomeKey(_, some):
             return replace(_only(shape, "object"), objects=replace(shape.objects, some=(*shape.objects.some, some)))
         case SomeItem(_, occurs):
@@ -141,7 +143,8 @@ def negated_node(assertions: Sequence[s.Assertion], space: Space) -> list[Option
     only: Claim = (s.TypeIs(path, frozenset({"object"})), True)
     options: list[Option] = [((a, False),) for a in assertions if a not in (required[0], properties[0])]
     for key in both:
-        options.append((only, (s.Properties(path, ((key, space.make(s.Not(path, declared[key]))),), explicit=False), True)))
+        wrong = space.make(s.Not(path, declared[key]))
+        options += [(only, (s.Properties(path, ((key, wrong),), explicit=False), True))]
     keys = tuple(key for key in required[0].keys if key not in both)
     options += negated(s.Required(required[0].path, keys), space) or ()
     rest = tuple((key, s.ALWAYS if key in both else node) for key, node in properties[0].declared)
@@ -280,6 +283,17 @@ def _arrays(facts: ArrayFacts, fact: s.Items | s.ItemCount | s.Contains | s.Uniq
             return replace(facts, occurs=(*facts.occurs, Occurs(path, term_of(item), low, high)))
         case s.Unique():
             return None if facts.distinct is (not positive) else replace(facts, distinct=positive)
+
+
+_COSTLY = (s.Unique, s.Contains, s.PropertyCount, s.Multiple)
+_COSTLY_NAMES = ("uniqueItems", "contains", "minProperties", "maxProperties", "multipleOf")
+
+
+def _blamed(path: str, fact: s.Assertion) -> str:
+    """The keyword to name when the facts of a type have no small grammar: the costly one among them."""
+    if path and not isinstance(fact, _COSTLY) and path.rpartition("/")[2] in _COSTLY_NAMES:
+        return path
+    return fact.path
 
 
 def _least(a: int | None, b: int | None) -> int | None:

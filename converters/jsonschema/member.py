@@ -86,7 +86,7 @@ class KeyTexts:
         return Alt(tuple(options)) if len(options) > 1 else options[0]
 
     def _not(self, suffix: str) -> Expr:
-        """The rests of keys other than `suffix`. Long ones are rules, cut from the end so that keys that end alike share them."""
+        """The rests of keys other than `suffix`. Long ones are rules, cut from the end: keys that end alike share them."""
         found = self._nots.get(suffix)
         if found is None:
             if suffix == '"':

@@ -78,15 +78,16 @@ class Strings:
         return self._languages[facts]
 
     def _work_out(self, facts: StringFacts) -> Dfa:
+        budget, what = self._budget, _named(facts)
         parts = [
-            self.test_dfa(test) if positive else complement(self.test_dfa(test), self._budget)
+            self.test_dfa(test) if positive else complement(self.test_dfa(test), budget, what)
             for test, positive in sorted(facts.tests, key=lambda pair: (not pair[1], repr(pair[0])))
         ]
-        dfa = reduce(lambda a, b: intersection(a, b, self._budget), parts) if parts else ANY_TEXT
+        dfa = reduce(lambda a, b: intersection(a, b, budget, what), parts) if parts else ANY_TEXT
         if facts.excluded:
-            dfa = difference(dfa, of_strings(facts.excluded, self._budget), self._budget)
+            dfa = difference(dfa, of_strings(facts.excluded, budget), budget, what)
         if facts.min or facts.max is not None:
-            dfa = bounded(dfa, facts.min, facts.max, self._budget)
+            dfa = bounded(dfa, facts.min, facts.max, budget, what)
         return dfa
 
     def is_empty(self, facts: StringFacts) -> bool:
@@ -106,6 +107,13 @@ class Strings:
                 return seq(QUOTE, rep(chars.any(), facts.min, facts.min), chars.to_the_end())
             return seq(QUOTE, rep(chars.any(), facts.min, facts.max), QUOTE)
         return seq(QUOTE, to_expr(self.language(facts), book, "text", JSON), QUOTE)
+
+
+def _named(facts: StringFacts) -> str:
+    """The keywords that make up a language, for an error."""
+    tests = sorted("pattern" if isinstance(test, Pattern) else "format" for test, _ in facts.tests)
+    lengths = ["minLength"] * (facts.min > 0) + ["maxLength"] * (facts.max is not None)
+    return " and ".join([*tests, *lengths]) or "a list of strings"
 
 
 class Characters:

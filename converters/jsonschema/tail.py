@@ -147,7 +147,8 @@ class Tail:
             n_words = None if part.keys is None else n_texts(part.keys)
             if part.keys is None or n_words is None:
                 culprit = "minProperties over" if missing > 1 else "conditions on"
-                raise UnsupportedFeature(f"{culprit} several undeclared keys, which might repeat", path=self.path)
+                path = self.path if missing > 1 or not self.some else self.some[0].path
+                raise UnsupportedFeature(f"{culprit} several undeclared keys, which might repeat", path=path)
             if n_words + len(found) > _MAX_WORDS:
                 raise UnsupportedFeature(f"more than {_MAX_WORDS} keys that must be told apart", path=self.path)
             found |= dict.fromkeys(words(part.keys), part.value)

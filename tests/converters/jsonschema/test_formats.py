@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a row is one line)
 """The string formats: rows of accepted and rejected texts, and random texts of each against the judge."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a row is one line)
 """What schemas accept and reject: rows of (schema, accepted texts, rejected texts), judged by the reference matcher."""
 
 from __future__ import annotations

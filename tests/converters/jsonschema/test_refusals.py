@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from converters import (
+    CompileOptions,
     ConversionError,
     InvalidSource,
     JsonSchema,
@@ -15,6 +16,7 @@ from converters import (
     UnsupportedFeature,
     compile_constraint,
 )
+from converters.grammar.match import Matcher
 
 ROWS: list[tuple[Any, type[ConversionError], str | None]] = [
     ("object", InvalidSource, ""),
@@ -78,3 +80,18 @@ def test_ignored_siblings_are_told() -> None:
         "minLength": 3,
     }
     assert "$ref" in " ".join(compile_constraint(JsonSchema(schema)).notes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths", "accepted"),
+    [
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["/uniqueItems"], '["a","a"]'),
+        ({"properties": {"a": {"$ref": "http://x/y", "type": "null"}}, "type": "object"}, ["/properties/a/$ref"], '{"a":null}'),
+        ({"type": "string", "not": {"pattern": r"(a)\1"}}, ["/not"], '"aa"'),
+        ({"type": "string", "pattern": r"(a)\1", "minLength": 1}, ["/pattern"], '"b"'),
+    ],
+)  # fmt: skip
+def test_a_lenient_compile_lists_what_it_leaves_out(schema: Any, paths: list[str], accepted: str) -> None:
+    compiled = compile_constraint(JsonSchema(schema), CompileOptions(lenient=True))
+    assert [relaxation.path for relaxation in compiled.relaxed] == paths
+    assert Matcher.from_tables(compiled.tables).accepts(accepted)
