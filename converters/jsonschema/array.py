@@ -93,6 +93,7 @@ class _Walk:
     needs_values: bool
     _rests: dict[_State, Ref] = field(default_factory=dict)
     _todo: list[_State] = field(default_factory=list)
+    _shared: dict[str, Ref] = field(default_factory=dict)
 
     def content(self) -> Expr:
         """The items between the brackets."""
@@ -181,4 +182,11 @@ class _Walk:
                     raise UnsupportedFeature("uniqueItems of items that aren't finitely many", path=self.facts.path)
         if len(found) > MAX_DISTINCT:
             raise UnsupportedFeature(f"uniqueItems of more than {MAX_DISTINCT} values", path=self.facts.path)
-        return [(text, self.lowering.listed({text: value})) for text, value in found.items()]
+        return [(text, self._value(text, value)) for text, value in found.items()]
+
+    def _value(self, text: str, value: object) -> Expr:
+        """A rule for one value, which stands in many states."""
+        if text not in self._shared:
+            expr = self.lowering.listed({text: value})
+            self._shared[text] = self.lowering.book.add(f"{self.hint}-value", expr)
+        return self._shared[text]

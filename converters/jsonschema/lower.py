@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from converters.automata import JSON, to_expr, union
 from converters.automata import NOTHING as NO_TEXT
-from converters.errors import Unsatisfiable
+from converters.errors import LimitExceeded, Unsatisfiable
 from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, Rep, RuleBook, alt, lit, opt, seq
 from converters.jsonschema import number
 from converters.jsonschema import schema as s
@@ -131,12 +131,19 @@ class Lowering:
         structural = [facts for facts in several if not facts.tests and not facts.excluded]
         options = [self._string(facts) for facts in structural]
         others = [facts for facts in several if facts not in structural]
-        if len(others) > 1:
-            dfa = NO_TEXT
-            for facts in others:
-                dfa = union(dfa, self.algebra.strings.language(facts), self.algebra.space.budget)
-            return alt(*options, seq(lit('"'), to_expr(dfa, self.book, "text", JSON), lit('"')))
+        if len(others) > 1 and (joined := self._joined(others)) is not None:
+            return alt(*options, joined)
         return alt(*options, *map(self._string, others))
+
+    def _joined(self, several: Iterable[StringFacts]) -> Expr | None:
+        """Several languages as one, so that they are walked once; None when that is too large."""
+        dfa = NO_TEXT
+        try:
+            for facts in several:
+                dfa = union(dfa, self.algebra.strings.language(facts), self.algebra.space.budget)
+        except LimitExceeded:
+            return None
+        return seq(lit('"'), to_expr(dfa, self.book, "text", JSON), lit('"'))
 
     def _string(self, facts: StringFacts) -> Expr:
         if facts not in self._shared:

@@ -6,6 +6,7 @@ Lengths alone stay counts; everything else is one automaton, so no pattern can e
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, reduce
 
 from converters.automata import (
@@ -19,12 +20,14 @@ from converters.automata import (
     difference,
     intersection,
     of_strings,
+    shortest,
     to_expr,
 )
 from converters.automata.spelling import spelled
 from converters.errors import ConversionError, LimitExceeded
 from converters.grammar.charset import ANY, CharSet
-from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, rep, seq
+from converters.jsonschema.counted import counted_expr
 from converters.jsonschema.formats import format_dfa
 from converters.jsonschema.schema import Format, Pattern
 from converters.jsonschema.shape import StringFacts
@@ -86,17 +89,19 @@ class Strings:
         dfa = reduce(lambda a, b: intersection(a, b, budget, what), parts) if parts else ANY_TEXT
         if facts.excluded:
             dfa = difference(dfa, of_strings(facts.excluded, budget), budget, what)
-        if facts.min or facts.max is not None:
-            dfa = bounded(dfa, facts.min, facts.max, budget, what)
-        return dfa
+        return bounded(dfa, facts.min, facts.max, budget, what) if facts.min or facts.max is not None else dfa
 
     def is_empty(self, facts: StringFacts) -> bool:
         """True when no string is among `facts`."""
         if facts.max is not None and facts.min > facts.max:
             return True
-        if not facts.tests:
-            return False if facts.max is None or facts.max > 4 else self.language(facts).is_empty()
-        return self.language(facts).is_empty()
+        if not facts.tests and (facts.max is None or facts.max > 4):
+            return False
+        try:
+            return self.language(facts).is_empty()
+        except LimitExceeded:
+            word = shortest(self.language(replace(facts, min=0, max=None)))
+            return word is None or (facts.max is not None and len(word) > facts.max)
 
     def expr(self, facts: StringFacts, book: RuleBook, chars: Characters) -> Expr:
         """The JSON texts of `facts`."""
@@ -106,7 +111,15 @@ class Strings:
             if facts.max is None:
                 return seq(QUOTE, rep(chars.any(), facts.min, facts.min), chars.to_the_end())
             return seq(QUOTE, rep(chars.any(), facts.min, facts.max), QUOTE)
-        return seq(QUOTE, to_expr(self.language(facts), book, "text", JSON), QUOTE)
+        try:
+            expr = to_expr(self.language(facts), book, "text", JSON)
+        except LimitExceeded:
+            whole = self.language(replace(facts, min=0, max=None))
+            counted = counted_expr(whole, facts.min, facts.max, book, self._budget)
+            if counted is None:
+                raise
+            expr = counted
+        return NEVER if expr == NEVER else seq(QUOTE, expr, QUOTE)
 
 
 def _named(facts: StringFacts) -> str:
