@@ -127,6 +127,7 @@ class Service:
             logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
             unconstrained_on_failure=self.settings.constraint_failure == "unconstrained",
+            on_length=request.on_length,
         )
         jobs: list[_Job] = []
         for i, prompt in enumerate(request.prompts):

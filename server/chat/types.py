@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from converters.compile import CompileOptions
 from converters.constraint import Constraint, JsonValue, Tool
 from server.engine.messages import FinishReason as FinishReason  # exported again: dialects see only this module
+from server.engine.messages import OnLength as OnLength
 from server.engine.messages import Sampling as Sampling
 from server.engine.messages import TokenLogprob as TokenLogprob
 from server.engine.messages import TokenLogprobs as TokenLogprobs
@@ -113,6 +114,7 @@ class GenerateRequest:
 
     Choice k of prompt i has index `i * n + k`. `max_tokens` None: to the end of the slot's context. `logprobs`: None for none,
     else how many alternatives to list. `echo` puts the prompt before the text (with its logprobs, if asked).
+    `on_length`: what a constrained reply does at its last tokens.
     """
 
     prompts: tuple[Prompt, ...]
@@ -125,6 +127,7 @@ class GenerateRequest:
     tools: ToolUse | None = None
     logprobs: int | None = None
     echo: bool = False
+    on_length: OnLength = "complete"
     param: str = "prompt"
 
     @property

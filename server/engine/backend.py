@@ -65,6 +65,9 @@ class Vocabulary(Protocol):
     def piece(self, token: int) -> bytes:
         """The bytes that a token spells, a control token its name."""
 
+    def byte_token(self, byte: int) -> int | None:
+        """The token that spells this one byte."""
+
     def is_eog(self, token: int) -> bool:
         """Whether the token ends a reply."""
 
@@ -84,6 +87,16 @@ class Grammar(Protocol):
         """Tokens that the grammar asks for by name or id: a control token among them is part of the output."""
 
 
+class Reference(Protocol):
+    """A second opinion on a grammar, for what the native sampler gets wrong."""
+
+    def permits(self, token: int) -> bool:
+        """Whether `token` may come next."""
+
+    def may_end(self) -> bool:
+        """Whether the text so far is a sentence."""
+
+
 class TokenSampler(Protocol):
     """The sampling state of one sequence: chain, RNG and grammar."""
 
@@ -99,8 +112,15 @@ class TokenSampler(Protocol):
     def must_end(self) -> bool:
         """Whether nothing but the end of the reply is possible in this state."""
 
-    def drop_grammar(self) -> None:
-        """Go on without the grammar."""
+    def force(self, token: int) -> bool:
+        """Take a token that wasn't drawn; False, and nothing changes, where the grammar doesn't permit it."""
+
+    def set_grammar(self, grammar: Grammar | None, offered: int | None = None) -> None:
+        """Go on with this grammar from its start, or with none. The token `offered` is permitted too, as the next one: after
+        it the grammar must be set anew."""
+
+    def set_reference(self, reference: Reference | None) -> None:
+        """Heed a second opinion on the grammar. It must have taken a token before the sampler is asked about the next."""
 
     def free(self) -> None:
         """Give the native state back."""

@@ -132,15 +132,16 @@ class _Grammars:
                 dropped.append(DropGrammar(key))
         return dropped
 
-    def use(self, key: str | None) -> None:
-        """A request runs with this grammar."""
-        if key is not None:
+    def use(self, keys: tuple[str, ...]) -> None:
+        """A request runs with these grammars."""
+        for key in keys:
             self._n_users[key] = self._n_users.get(key, 0) + 1
 
-    def release(self, key: str | None) -> None:
-        """A request with this grammar is over."""
-        if key is not None and (n_users := self._n_users.pop(key) - 1):
-            self._n_users[key] = n_users
+    def release(self, keys: tuple[str, ...]) -> None:
+        """A request with these grammars is over."""
+        for key in keys:
+            if n_users := self._n_users.pop(key) - 1:
+                self._n_users[key] = n_users
 
     def all(self) -> list[PutGrammar]:
         """Everything a fresh child must be told."""
@@ -300,14 +301,14 @@ class Client:
     # -- requests
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
-        self._grammars.use(request.grammar_key)
+        self._grammars.use(request.grammar_keys)
         try:
             await self._ready()
             async with aclosing(self._run(replace(request, id=next(self._numbers)))) as events:
                 async for event in events:
                     yield event
         finally:
-            self._grammars.release(request.grammar_key)
+            self._grammars.release(request.grammar_keys)
 
     async def _run(self, request: EngineRequest) -> AsyncGenerator[EngineEvent, None]:
         queue = self._events[request.id] = asyncio.Queue()
@@ -359,6 +360,8 @@ def as_error(failed: Failed) -> ServerError:
             return ContextOverflow(failed.message)
         case FailureKind.CONSTRAINT_REJECTED:
             return ConstraintRejected(failed.message)
+        case FailureKind.TOO_FEW_TOKENS:
+            return ConstraintRejected(failed.message, param="max_tokens", code="max_tokens_too_small")
         case FailureKind.BAD_REQUEST:
             return BadRequest(failed.message)
         case FailureKind.QUEUE_FULL:

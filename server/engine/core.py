@@ -17,6 +17,7 @@ from typing import TypeAlias
 from typing_extensions import assert_never
 
 from server.engine.backend import Backend, BackendError, Batch, Logits
+from server.engine.course import Course, DeadEnd, Step
 from server.engine.messages import (
     Cancel,
     EngineEvent,
@@ -33,6 +34,7 @@ from server.engine.messages import (
 )
 from server.engine.scheduler import Move, PrefillPace, QueueIsFull, Scheduler, Share
 from server.engine.sequence import Job, Sequence
+from server.engine.spelling import Speller
 from server.engine.text import Released
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class Core:
         self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
+        self._speller = Speller(backend.vocabulary)
 
     @property
     def has_work(self) -> bool:
@@ -217,47 +220,78 @@ class Core:
 
     def _advance(self, sequence: Sequence, logits: Logits) -> None:
         """Draw the next token of a sequence and tell what came of it."""
-        job = sequence.job
-        if sequence.n_tokens >= job.max_new:
+        if sequence.n_left <= 0:
             self._finish(sequence, FinishReason.LENGTH)  # max_tokens 0: only the prompt was wanted
-            return
-        if sequence.n_tokens == 0 and sequence.sampler.must_end():
-            self._finish(sequence, FinishReason.STOP)  # the empty text is the grammar's only sentence
-            return
-        token = self._draw(sequence, logits)
+        elif sequence.job.route is None:
+            self._advance_free(sequence, logits)
+        else:
+            self._advance_ruled(sequence, logits)
+
+    def _advance_free(self, sequence: Sequence, logits: Logits) -> None:
+        token = sequence.sampler.draw(logits)
         if token is None:
             self._fail(sequence)
-        elif self._backend.vocabulary.is_eog(token) and token not in job.visible:
+        elif self._backend.vocabulary.is_eog(token):
             self._finish(sequence, FinishReason.STOP)
         else:
+            sequence.sampler.accept(token)
             self._accept(sequence, token, logits)
 
-    def _draw(self, sequence: Sequence, logits: Logits) -> int | None:
+    def _advance_ruled(self, sequence: Sequence, logits: Logits) -> None:
+        if sequence.course is None:
+            sequence.course = self._begin_course(sequence)
+        course = sequence.course
+        match course.choose(lambda: self._draw(sequence, course, logits), sequence.n_left):
+            case FinishReason() as reason:
+                self._finish(sequence, reason)
+            case DeadEnd():
+                self._fail(sequence)
+            case Step(token=token, is_forced=False):
+                sequence.sampler.accept(token)
+                self._accept(sequence, token, logits)
+            case Step(token=token):
+                if sequence.sampler.force(token):
+                    self._accept(sequence, token, logits)
+                else:
+                    self._fail(sequence)
+            case choice:
+                assert_never(choice)
+
+    def _begin_course(self, sequence: Sequence) -> Course:
+        assert sequence.job.route is not None
+        course = Course(sequence.job.route, sequence.sampler, self._speller, self._backend.vocabulary.is_eog)
+        course.begin(sequence.n_left)
+        return course
+
+    def _draw(self, sequence: Sequence, course: Course, logits: Logits) -> int | None:
         token = sequence.sampler.draw(logits)
         if token is None and sequence.job.request.unconstrained_on_failure:
             logger.warning("request %d: the grammar permits no token, going on without it", sequence.job.id)
-            sequence.sampler.drop_grammar()
+            course.drop()
             return sequence.sampler.draw(logits)
         return token
 
     def _accept(self, sequence: Sequence, token: int, logits: Logits) -> None:
-        job = sequence.job
-        sequence.sampler.accept(token)
+        """The sampler has taken `token`."""
+        job, course = sequence.job, sequence.course
         sequence.n_tokens += 1
         sequence.first_token_at = sequence.first_token_at or time.monotonic()
         n_top = job.request.logprobs
         scores = None if n_top is None else self._backend.score(logits, token, n_top)
-        released = sequence.text.push(self._visible_piece(job, token), scores)
+        piece = self._visible_piece(job, token)
+        is_thought = course is not None and course.is_thought(token)
+        released = sequence.text.push(piece, scores, stops=not is_thought)
+        if course is not None:
+            course.take(token, piece)
         if sequence.text.is_stopped:
             self._finish(sequence, FinishReason.STOP, released)
-        elif sequence.sampler.must_end():
-            self._tell(sequence, released)
-            self._finish(sequence, FinishReason.STOP)
-        elif sequence.n_tokens >= job.max_new:
-            self._tell(sequence, released)
+            return
+        self._tell(sequence, released)
+        if course is not None and course.ended is not None:
+            self._finish(sequence, course.ended)
+        elif sequence.n_left <= 0:
             self._finish(sequence, FinishReason.LENGTH)
         else:
-            self._tell(sequence, released)
             sequence.next_token = token
 
     def _visible_piece(self, job: Job, token: int) -> bytes:
@@ -279,6 +313,8 @@ class Core:
                 reason,
                 sequence.n_tokens,
                 stop_string=sequence.text.stop_string,
+                n_forced_tokens=0 if sequence.course is None else sequence.course.n_forced,
+                n_reasoning_tokens=0 if sequence.course is None else sequence.course.n_reasoning,
                 prompt_s=sequence.job.prompt_s,
                 decode_s=sequence.decode_s,
             )

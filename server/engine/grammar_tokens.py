@@ -19,9 +19,10 @@ _LEXEMES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TokenNames:
-    """Token ids that a grammar names. `negates`: some of them by `!<…>`, which permits every other token."""
+    """Token ids that a grammar names; `asked` are those that it names without `!`, which permits every other token."""
 
     ids: frozenset[int] = frozenset()
+    asked: frozenset[int] = frozenset()
     negates: bool = False
 
 
@@ -29,13 +30,12 @@ def find_tokens(gbnf: str, n_tokens: int, tokenize: Callable[[str], tuple[int, .
     """The tokens that `gbnf` names. Raises GrammarRejected for one that the vocabulary doesn't have."""
     if "<" not in gbnf:
         return TokenNames()
-    ids: set[int] = set()
-    negates = False
+    asked: set[int] = set()
+    excluded: set[int] = set()
     for found in _LEXEMES.finditer(gbnf):
         if (name := found["name"]) is not None:
-            negates = negates or bool(found["not"])
-            ids.add(_resolve(name, n_tokens, tokenize))
-    return TokenNames(frozenset(ids), negates)
+            (excluded if found["not"] else asked).add(_resolve(name, n_tokens, tokenize))
+    return TokenNames(frozenset(asked | excluded), frozenset(asked), bool(excluded))
 
 
 def _resolve(name: str, n_tokens: int, tokenize: Callable[[str], tuple[int, ...]]) -> int:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from typing_extensions import assert_never
 
-from server.engine.backend import Backend, Grammar, GrammarRejected
+from server.engine.backend import Backend, GrammarRejected
 from server.engine.core import Inbox
 from server.engine.messages import (
     Add,
@@ -35,7 +35,9 @@ from server.engine.messages import (
     Tokenize,
     ToParent,
 )
+from server.engine.route import Route, Ruling, make_route, make_ruling
 from server.engine.sequence import Job
+from server.engine.spelling import Speller
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,8 @@ class Intake:
         self._emit = emit
         self._plain = ThreadPoolExecutor(1, "intake")
         self._constrained = ThreadPoolExecutor(1, "intake-grammar")
-        self._grammars: dict[str, Grammar | GrammarRejected] = {}
+        self._speller = Speller(backend.vocabulary)
+        self._rulings: dict[str, Ruling | GrammarRejected] = {}
         self._lock = threading.Lock()
         self._preparing: set[int] = set()
         self._cancelled: set[int] = set()
@@ -78,7 +81,7 @@ class Intake:
             case PutGrammar():
                 self._constrained.submit(self._put_grammar, message)
             case DropGrammar():
-                self._constrained.submit(self._grammars.pop, message.key, None)
+                self._constrained.submit(self._rulings.pop, message.key, None)
             case Add():
                 self._add(message.request)
             case Cancel():
@@ -115,29 +118,28 @@ class Intake:
     # -- grammars
 
     def _put_grammar(self, message: PutGrammar) -> None:
-        if message.key not in self._grammars:
+        if message.key not in self._rulings:
             try:
-                self._grammars[message.key] = self._backend.compile_grammar(message.gbnf)
+                grammar = self._backend.compile_grammar(message.gbnf)
+                self._rulings[message.key] = make_ruling(grammar, message.tables, self._speller)
             except GrammarRejected as error:
-                self._grammars[message.key] = error
+                self._rulings[message.key] = error
 
-    def _grammar(self, key: str | None) -> Grammar | None:
-        if key is None:
-            return None
-        match self._grammars.get(key):
+    def _ruling(self, key: str) -> Ruling:
+        match self._rulings.get(key):
             case None:
                 raise Refusal(FailureKind.GENERATION_FAILED, f"no grammar is known under the key {key}")
             case GrammarRejected() as error:
                 raise Refusal(FailureKind.CONSTRAINT_REJECTED, str(error))
-            case grammar:
-                return grammar
+            case ruling:
+                return ruling
 
     # -- requests
 
     def _add(self, request: EngineRequest) -> None:
         with self._lock:
             self._preparing.add(request.id)
-        lane = self._plain if request.grammar_key is None else self._constrained
+        lane = self._constrained if request.grammar_keys else self._plain
         lane.submit(self._make_ready, request)
 
     def _cancel(self, message: Cancel) -> None:
@@ -185,14 +187,40 @@ class Intake:
         prompt = self._prompt(request)
         max_new = self._max_new(request, len(prompt))
         self._known(tuple(token for token, _ in request.sampling.logit_bias))
-        grammar = self._grammar(request.grammar_key)
+        route = self._route(request, max_new)
         seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(_SEED_BITS)
-        job = Job(request, prompt, max_new, samplers=[], visible=frozenset() if grammar is None else grammar.named_tokens)
+        job = Job(request, prompt, max_new, samplers=[], route=route, visible=self._visible(request))
         for index in range(request.n):
-            sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), grammar)
+            sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), None)
             sampler.accept_prompt(prompt)
             job.samplers.append(sampler)
         return job
+
+    def _route(self, request: EngineRequest, max_new: int) -> Route | None:
+        """What rules the replies. Raises Refusal where no reply could be completed."""
+        try:
+            route = make_route(request, self._ruling, self._speller)
+        except GrammarRejected as error:
+            raise Refusal(FailureKind.CONSTRAINT_REJECTED, str(error)) from None
+        needed = None if route is None or request.max_tokens == 0 else route.needed
+        if needed is None or needed <= max_new:
+            return route
+        room = "the context leaves room for" if request.max_tokens is None else "max_tokens is"
+        raise Refusal(
+            FailureKind.TOO_FEW_TOKENS,
+            f"the shortest reply that fits the constraint needs {needed} tokens, but {room} {max_new}",
+            {"n_needed": needed, "max_tokens": max_new},
+        )
+
+    def _visible(self, request: EngineRequest) -> frozenset[int]:
+        """Control tokens that count as text: those that grammars name, and markers."""
+        ids: set[int] = set()
+        for key in request.grammar_keys:
+            ids |= self._ruling(key).grammar.named_tokens
+        markers = (request.thinking.start, request.thinking.end) if request.thinking is not None else ()
+        for text in (*markers, *request.visible):
+            ids.update(self._backend.vocabulary.tokenize(text, False, True))
+        return frozenset(ids)
 
     def _prompt(self, request: EngineRequest) -> tuple[int, ...]:
         vocabulary = self._backend.vocabulary

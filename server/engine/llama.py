@@ -257,6 +257,9 @@ class LlamaVocabulary:
                 return buffer.raw[:length]
             size = -length
 
+    def byte_token(self, byte: int) -> int | None:
+        return self.index.byte_tokens.get(byte)
+
     def is_eog(self, token: int) -> bool:
         return bool(lib.llama_vocab_is_eog(self.handle, token))
 
@@ -452,6 +455,10 @@ class LlamaBackend:
 
     def compile_grammar(self, gbnf: str) -> Grammar:
         names = find_tokens(gbnf, self.vocabulary.n_tokens, lambda name: self.vocabulary.tokenize(name, False, True))
+        for token in sorted(names.asked):
+            if self.vocabulary.is_eog(token):
+                piece = self.vocabulary.piece(token).decode("utf-8", "replace")
+                raise GrammarRejected(f"the grammar names the token {piece}, which ends the reply: that can't stand in a text")
         if not gbnf.strip() or "\0" in gbnf:
             raise GrammarRejected("the grammar is empty or holds a NUL")
         sampler = lib.llama_sampler_init_grammar(self.vocabulary.handle, gbnf.encode(), b"root")
@@ -466,12 +473,12 @@ class LlamaBackend:
             mask.free()
         return grammar
 
-    def _mask(self, grammar: PristineGrammar, scratch: NativeCandidates) -> GrammarMask:
+    def _mask(self, grammar: Grammar, scratch: NativeCandidates) -> GrammarMask:
+        assert isinstance(grammar, PristineGrammar)
         named = np.array(sorted(grammar.named_tokens), dtype=np.int32)
         return GrammarMask(grammar.instance(scratch), self.vocabulary.index, named, grammar.negates)
 
     def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> SequenceSampler:
-        assert grammar is None or isinstance(grammar, PristineGrammar)
         seed = seed if seed != _RANDOM_SEED else seed - 1
         return SequenceSampler(
             rules=_rules(sampling),
@@ -480,7 +487,8 @@ class LlamaBackend:
             weigh=self._weigh(sampling),
             shape=_shape(sampling, seed),
             dist=NativeDist(seed),
-            mask=None if grammar is None else self._mask(grammar, self._scratch),
+            mask_of=lambda grammar: self._mask(grammar, self._scratch),
+            grammar=grammar,
         )
 
     def _weigh(self, sampling: Sampling) -> list[Stage]:

@@ -12,6 +12,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from server.engine.backend import Reference
+
 Ids: TypeAlias = NDArray[np.int32]
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -63,6 +65,7 @@ class VocabularyIndex:
         self.n_tokens = n_tokens
         all_ids: Ids = np.arange(n_tokens, dtype=np.int32)
         self.eog_ids: Ids = all_ids[eogs]
+        self.eogs = frozenset(self.eog_ids.tolist())
         self.text_ids: Ids = all_ids[is_text]
         self.all = Pool(all_ids, n_tokens)
         self.no_eog = Pool(all_ids[~eogs], n_tokens)
@@ -73,6 +76,7 @@ class VocabularyIndex:
         singles = [self._single(bucket, lengths) for bucket in self.buckets]
         self.probes: Ids = np.array([token for token in singles if token != _NO_TOKEN], dtype=np.int32)
         self.probe_bytes: list[int] = [byte for byte, token in enumerate(singles) if token != _NO_TOKEN]
+        self.byte_tokens: dict[int, int] = {byte: token for byte, token in enumerate(singles) if token != _NO_TOKEN}
         unprobed = [bucket for bucket, token in zip(self.buckets, singles, strict=True) if token == _NO_TOKEN and len(bucket)]
         self.unprobed_ids: Ids = np.concatenate(unprobed) if unprobed else np.empty(0, dtype=np.int32)
 
@@ -97,19 +101,38 @@ class GrammarMask:
         self._index = index
         self._negates = negates
         self._can_end: bool | None = None
+        self._offered = _NO_TOKEN
+        self._reference: Reference | None = None
         self._lately_permitted = _NO_TOKEN  # a probe that passed before is likely to pass again
         self._named_text: Ids = np.setdiff1d(named, index.eog_ids)
         self.text, self.text_and_end = index.text, index.text_and_end
-        if len(self._named_text):
-            self.text = Pool(np.union1d(index.text_ids, self._named_text), index.n_tokens)
+        self._make_pools()
+
+    def _make_pools(self) -> None:
+        index = self._index
+        named = self._named_text if self._offered == _NO_TOKEN else np.append(self._named_text, np.int32(self._offered))
+        self.text, self.text_and_end = index.text, index.text_and_end
+        if len(named):
+            self.text = Pool(np.union1d(index.text_ids, named), index.n_tokens)
             self.text_and_end = Pool(np.union1d(self.text.ids, index.eog_ids), index.n_tokens)
+
+    def offer(self, token: int) -> None:
+        """Permit `token` too, as the next one."""
+        self._offered = token
+        self._make_pools()
+
+    def refer(self, reference: Reference | None) -> None:
+        """Heed a second opinion."""
+        self._reference = reference
+        self._can_end = None
 
     @property
     def can_end(self) -> bool:
         """Whether the text so far is a sentence of the grammar: exactly then are end-of-generation tokens permitted."""
         if self._can_end is None:
             eogs = self._index.eog_ids
-            self._can_end = bool(len(eogs)) and self._native.permits(int(eogs[0]))
+            permits_end = bool(len(eogs)) and self._native.permits(int(eogs[0]))
+            self._can_end = permits_end and (self._reference is None or self._reference.may_end())
         return self._can_end
 
     def must_end(self) -> bool:
@@ -118,6 +141,8 @@ class GrammarMask:
 
     def can_continue(self) -> bool:
         """Whether any token but the end is permitted."""
+        if self._offered != _NO_TOKEN:
+            return True
         if self._lately_permitted != _NO_TOKEN and self._native.permits(self._lately_permitted):
             return True
         for ids in (self._index.probes, self._named_text, self._index.unprobed_ids):
@@ -127,13 +152,26 @@ class GrammarMask:
         return self._negates and bool(self._native.filter(self.text.ids).any())
 
     def permits(self, token: int) -> bool:
-        """Whether `token` may come next."""
-        return self._native.permits(token)
+        """Whether `token` may come next. The last word: `filter` doesn't ask the second opinion."""
+        if token == self._offered:
+            return True
+        if token in self._index.eogs:
+            return self.can_end
+        return self._native.permits(token) and (self._reference is None or self._reference.permits(token))
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the native sampler may permit what the second opinion refuses."""
+        return self._reference is not None
+
+    def filter_exactly(self, ids: Ids) -> Mask:
+        """Which of `ids` may come next, every one asked by itself."""
+        return np.fromiter((self.permits(token) for token in ids.tolist()), dtype=np.bool_, count=len(ids))
 
     def filter(self, ids: Ids) -> Mask:
         """Which of `ids` may come next; through the index where that is cheaper."""
         if len(ids) < _LARGE:
-            return self._native.filter(ids)
+            return np.asarray(self._native.filter(ids) | (ids == self._offered))
         table = np.zeros(self._index.n_tokens, dtype=np.bool_)
         table[self.all_permitted()] = True
         return table[ids]
@@ -142,7 +180,8 @@ class GrammarMask:
         """Every permitted token of the vocabulary (end-of-generation tokens included)."""
         end = self._index.eog_ids if self.can_end else self._index.eog_ids[:0]
         asked = self.text.ids if self._negates else self._begun_ids()
-        return np.concatenate([asked[self._native.filter(asked)], end])
+        offered = np.array([self._offered] if self._offered != _NO_TOKEN else [], dtype=np.int32)
+        return np.concatenate([asked[self._native.filter(asked)], end, offered])
 
     def _begun_ids(self) -> Ids:
         """The tokens that begin with a permitted byte, and those that the index can't judge."""
@@ -153,8 +192,12 @@ class GrammarMask:
 
     def accept(self, token: int) -> None:
         """Go on with a token that `permits` or `filter` has let through in this state."""
-        self._native.accept(token)
+        if token != self._offered:
+            self._native.accept(token)
         self._can_end = None
+        if self._offered != _NO_TOKEN:
+            self._offered = _NO_TOKEN
+            self._make_pools()
 
     def free(self) -> None:
         """Give the native state back."""

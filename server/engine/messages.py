@@ -24,6 +24,7 @@ class FailureKind(str, Enum):
 
     CONTEXT_OVERFLOW = "context_overflow"
     CONSTRAINT_REJECTED = "constraint_rejected"
+    TOO_FEW_TOKENS = "too_few_tokens"
     BAD_REQUEST = "bad_request"
     QUEUE_FULL = "queue_full"
     GENERATION_FAILED = "generation_failed"
@@ -99,6 +100,37 @@ class Sampling:
     grammar_first: bool = False
 
 
+OnLength: TypeAlias = Literal["complete", "stop", "cut"]
+"""What a constrained reply does at its last tokens: it is completed and says "length" or "stop", or it is cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A block of thinking before the answer; no constraint and no stop string counts in it.
+
+    start, end: its markers, control tokens by name. gap: written between the end and an answer that a grammar holds.
+    is_open: the prompt has begun it. is_forced: the reply begins with it; else the model has it or not.
+    max_tokens: of what stands between the markers. grammar_key: of that and the end marker; None: it is free.
+    """
+
+    start: str
+    end: str
+    gap: str = ""
+    is_open: bool = False
+    is_forced: bool = False
+    max_tokens: int | None = None
+    grammar_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Where `text` appears in free text, the grammar holds what follows. `is_at_start`: only as the first of the answer."""
+
+    text: str
+    grammar_key: str
+    is_at_start: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
     """A prompt and what to make of it: `n` choices that share the prompt's KV cache; choice i samples with `seed + i`.
@@ -107,6 +139,8 @@ class EngineRequest:
     max_tokens: None is to the end of the slot's context. grammar_key: of a grammar sent by PutGrammar before.
     logprobs: None for none, else how many alternatives to list beside the sampled token (0 to 20).
     prompt_logprobs: the same for the prompt's own tokens (echo), reported in Started.
+    thinking: a block before the answer. triggers: what opens a call in an answer without a grammar; the text is free again
+    after it, or with `ends_after_call` over. visible: names of control tokens that count as text.
     """
 
     id: int
@@ -121,6 +155,18 @@ class EngineRequest:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     unconstrained_on_failure: bool = False
+    thinking: Thinking | None = None
+    triggers: tuple[Trigger, ...] = ()
+    ends_after_call: bool = False
+    visible: tuple[str, ...] = ()
+    on_length: OnLength = "complete"
+
+    @property
+    def grammar_keys(self) -> tuple[str, ...]:
+        """The keys of all grammars that the request uses."""
+        inside = self.thinking.grammar_key if self.thinking is not None else None
+        keys = (self.grammar_key, inside, *(trigger.grammar_key for trigger in self.triggers))
+        return tuple(key for key in keys if key is not None)
 
 
 # ---- parent to child
@@ -275,6 +321,7 @@ class Finished:
     n_completion_tokens: int
     stop_string: str | None = None
     n_forced_tokens: int = 0
+    n_reasoning_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0
 

@@ -9,14 +9,14 @@ All work over the vocabulary is llama.cpp's or numpy's. What the native parts lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from server.engine.backend import Logits
+from server.engine.backend import Grammar, Logits, Reference
 from server.engine.mask import GrammarMask, Ids, Mask, Pool, VocabularyIndex
 
 _N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the grammar at once
@@ -121,7 +121,8 @@ class SequenceSampler:
         weigh: Sequence[Stage],
         shape: Sequence[Stage],
         dist: Dist,
-        mask: GrammarMask | None,
+        mask_of: Callable[[Grammar], GrammarMask],
+        grammar: Grammar | None = None,
     ) -> None:
         self._rules = rules
         self._index = index
@@ -129,7 +130,8 @@ class SequenceSampler:
         self._weigh = tuple(weigh)
         self._shape = tuple(shape)
         self._dist = dist
-        self._mask = mask
+        self._mask_of = mask_of
+        self._mask = None if grammar is None else mask_of(grammar)
         self._n_accepted = 0
         self._let_through: int | None = None
         self._all = index.all.without(rules.banned, index.n_tokens)
@@ -155,6 +157,15 @@ class SequenceSampler:
 
     def accept(self, token: int) -> None:
         assert token == self._let_through, "only what was drawn may be accepted"
+        self._take(token)
+
+    def force(self, token: int) -> bool:
+        if self._mask is not None and not self._mask.permits(token):
+            return False
+        self._take(token)
+        return True
+
+    def _take(self, token: int) -> None:
         self._let_through = None
         self._n_accepted += 1
         for stage in (*self._weigh, *self._shape):
@@ -165,13 +176,19 @@ class SequenceSampler:
     def must_end(self) -> bool:
         return self._mask is not None and self._mask.must_end()
 
-    def drop_grammar(self) -> None:
+    def set_grammar(self, grammar: Grammar | None, offered: int | None = None) -> None:
         if self._mask is not None:
             self._mask.free()
-            self._mask = None
+        self._mask = None if grammar is None else self._mask_of(grammar)
+        if self._mask is not None and offered is not None:
+            self._mask.offer(offered)
+
+    def set_reference(self, reference: Reference | None) -> None:
+        if self._mask is not None:
+            self._mask.refer(reference)
 
     def free(self) -> None:
-        self.drop_grammar()
+        self.set_grammar(None)
         self._dist.free()
         for stage in (*self._weigh, *self._shape):
             stage.free()
@@ -223,7 +240,12 @@ class SequenceSampler:
             if token is not None:
                 return token
         self._begin(pool, row)
-        return self._draw_masked(mask)
+        token = self._draw_masked(mask)
+        if token is None and mask.is_doubted:
+            self._begin(pool, row)
+            self._candidates.keep(mask.filter_exactly(self._candidates.ids))
+            return self._best_permitted(mask) if self._rules.is_greedy else self._pick_permitted(mask)
+        return token
 
     def _best_if_permitted(self, mask: GrammarMask) -> int | None:
         best = self._best()
@@ -242,17 +264,36 @@ class SequenceSampler:
                 return token
             candidates.drop(position)
         candidates.keep(mask.filter(candidates.ids))
-        return self._pick() if len(candidates.ids) else None
+        return self._pick_permitted(mask)
+
+    def _pick_permitted(self, mask: GrammarMask) -> int | None:
+        """Draw from candidates that the native grammar permits; what it permits wrongly is drawn again."""
+        while len(self._candidates.ids):
+            position = self._dist.pick(self._candidates)
+            token = int(self._candidates.ids[position])
+            if mask.permits(token):
+                return token
+            self._candidates.drop(position)
+        return None
 
     def _draw_masked(self, mask: GrammarMask) -> int | None:
         """The grammar goes before the truncation: the whole vocabulary's permitted tokens, or as many as can matter."""
         self._candidates.keep(self._permitted(mask, 1 if self._rules.is_greedy else self._rules.n_best))
+        if self._rules.is_greedy:
+            return self._best_permitted(mask)
         if not len(self._candidates.ids):
             return None
-        if self._rules.is_greedy:
-            return self._best()
         self._truncate()
-        return self._pick()
+        return self._pick_permitted(mask)
+
+    def _best_permitted(self, mask: GrammarMask) -> int | None:
+        while len(self._candidates.ids):
+            position = int(np.argmax(self._candidates.logits))
+            token = int(self._candidates.ids[position])
+            if mask.permits(token):
+                return token
+            self._candidates.drop(position)
+        return None
 
     def _permitted(self, mask: GrammarMask, n_needed: int | None) -> Mask | NDArray[np.intp]:
         """Which candidates are permitted; at least the `n_needed` best of them, where that many are enough."""

@@ -7,7 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from server.engine.backend import Logits, SavedSequence, TokenSampler
+from server.engine.course import Course
 from server.engine.messages import EngineRequest, TokenLogprobs
+from server.engine.route import Route
 from server.engine.text import TextAssembler
 
 
@@ -22,6 +24,7 @@ class Job:
     prompt: tuple[int, ...]
     max_new: int
     samplers: list[TokenSampler]
+    route: Route | None = None  # None: nothing rules the reply
     visible: frozenset[int] = frozenset()  # control tokens that count as text
     pending: deque[int] = field(default_factory=deque)  # choices that haven't started
     running: list[Sequence] = field(default_factory=list)
@@ -77,9 +80,15 @@ class Sequence:
     sampler: TokenSampler
     text: TextAssembler
     position: int
+    course: Course | None = None
     next_token: int | None = None
     n_tokens: int = 0
     first_token_at: float = 0.0
+
+    @property
+    def n_left(self) -> int:
+        """How many more tokens the choice may have."""
+        return self.job.max_new - self.n_tokens
 
     @property
     def can_decode(self) -> bool:

@@ -57,8 +57,8 @@ class TextAssembler:
         """Whether a stop string has appeared; nothing may be pushed after that."""
         return self.stop_string is not None
 
-    def push(self, piece: bytes, logprobs: TokenLogprobs | None = None) -> Released:
-        """Add a token's bytes; returns what has become certain by it."""
+    def push(self, piece: bytes, logprobs: TokenLogprobs | None = None, *, stops: bool = True) -> Released:
+        """Add a token's bytes; returns what has become certain by it. `stops`: whether stop strings count here."""
         start = self._n_released + len(self._held)
         text = self._decoder.decode(piece)
         if self._drop_space and text:
@@ -66,6 +66,8 @@ class TextAssembler:
             text = text.removeprefix(" ")
         self._held += text
         self._pending.append(_Pending(start, start + len(text), logprobs))
+        if not stops:
+            return self._release(len(self._held), ended=False)
         if (found := self._find_stop()) is not None:
             begin, self.stop_string = found
             self._held = self._held[:begin]

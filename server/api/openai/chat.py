@@ -55,6 +55,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         n=fields.n or 1,
         sampling=fields.sampling(),
         stop=fields.stop or (),
+        on_length=fields.on_length or "complete",
         max_tokens=fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens,
         constraint=read_constraint(body, limits),
         tools=tools,

@@ -59,6 +59,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         n=best_of,
         sampling=fields.sampling(),
         stop=fields.stop or (),
+        on_length=fields.on_length or "complete",
         max_tokens=fields.max_tokens,
         constraint=read_constraint(body, limits),
         logprobs=0 if fields.logprobs is None and is_ranked else fields.logprobs,

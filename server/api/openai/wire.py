@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from server.chat.types import JsonObject, Sampling
+from server.chat.types import JsonObject, OnLength, Sampling
 from server.constraints import merge_extra_body
 from server.errors import BadRequest
 
@@ -92,10 +92,10 @@ def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
 
 
 def _on_length(value: object) -> str:
-    """What happens to a constrained reply at max_tokens. "cut" is all there is so far."""
-    if value != "cut":
-        raise PydanticCustomError("unsupported", 'is not supported: only "cut" is')
-    return "cut"
+    """What a constrained reply does at its last tokens."""
+    if value not in ("complete", "stop", "cut"):
+        raise _wrong("one of complete, stop and cut")
+    return str(value)
 
 
 def _breakers(value: object) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class SamplingFields(BaseModel):
     min_tokens: Count | None = None
     ignore_eos: Boolean | None = None
     grammar_first: Boolean | None = None
-    on_length: Annotated[str, BeforeValidator(_on_length)] | None = None
+    on_length: Annotated[OnLength, BeforeValidator(_on_length)] | None = None
 
     @property
     def is_stream(self) -> bool:

@@ -80,7 +80,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     (chat(logprobs=True, top_logprobs=21), "top_logprobs"),
     (chat(seed="x"), "seed"),
     (chat(mirostat=3), "mirostat"),
-    (chat(on_length="stop"), "on_length"),
+    (chat(on_length="halt"), "on_length"),
     (chat(repeat_penalty=1.1, repetition_penalty=1.2), "repetition_penalty"),
     (chat(add_generation_prompt=True, continue_final_message=True), "add_generation_prompt"),
     (chat(chat_template_kwargs=[]), "chat_template_kwargs"),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
+from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, Reference, SavedSequence
 from server.engine.messages import ModelInfo, Sampling, TokenLogprob, TokenLogprobs
 
 END = 256
@@ -25,6 +25,9 @@ class FakeVocabulary:
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>" if token == END else b"<markup>"
+
+    def byte_token(self, byte: int) -> int | None:
+        return byte
 
     def is_eog(self, token: int) -> bool:
         return token == END
@@ -50,6 +53,8 @@ class FakeSampler:
     n_drawn: int = 0
     prompt: tuple[int, ...] = ()
     is_free: bool = False
+    n_ruled: int = 0  # of the grammar's text
+    reference: Reference | None = None
 
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         self.prompt = tuple(tokens)
@@ -59,17 +64,28 @@ class FakeSampler:
         if self.grammar is None:
             return self.script[self.n_drawn] if self.n_drawn < len(self.script) else END
         text = self.grammar.text.encode()
-        return None if text[self.n_drawn : self.n_drawn + 1] in (b"?", b"") else text[self.n_drawn]
+        return None if text[self.n_ruled : self.n_ruled + 1] in (b"?", b"") else text[self.n_ruled]
 
     def accept(self, token: int) -> None:
         assert not self.is_free
         self.n_drawn += 1
+        self.n_ruled += 1
+
+    def force(self, token: int) -> bool:
+        if self.grammar is not None and self.grammar.text.encode()[self.n_ruled : self.n_ruled + 1] != bytes([token]):
+            return False
+        self.n_ruled += 1
+        return True
 
     def must_end(self) -> bool:
-        return self.grammar is not None and self.n_drawn == len(self.grammar.text.encode())
+        return self.grammar is not None and self.n_ruled == len(self.grammar.text.encode())
 
-    def drop_grammar(self) -> None:
-        self.grammar = None
+    def set_grammar(self, grammar: Grammar | None, offered: int | None = None) -> None:
+        assert grammar is None or isinstance(grammar, FakeGrammar)
+        self.grammar, self.n_ruled = grammar, 0
+
+    def set_reference(self, reference: Reference | None) -> None:
+        self.reference = reference
 
     def free(self) -> None:
         assert not self.is_free, "freed twice"

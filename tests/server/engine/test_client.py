@@ -183,10 +183,10 @@ def test_grammars_in_use_are_never_dropped() -> None:
     known = _Grammars(max_bytes=10)
     assert known.put(PutGrammar("a", "12345")) == [PutGrammar("a", "12345")]
     assert known.put(PutGrammar("a", "12345")) == []
-    known.use("a")
+    known.use(("a",))
     assert known.put(PutGrammar("b", "12345")) == [PutGrammar("b", "12345")]
     assert known.put(PutGrammar("c", "12345"))[1:] == [DropGrammar("b")]
-    known.release("a")
+    known.release(("a",))
     assert known.put(PutGrammar("d", "12345"))[1:] == [DropGrammar("a")]
     assert [message.key for message in known.all()] == ["c", "d"]
 

@@ -1,0 +1,122 @@
+"""What may rule a reply, made ready where requests are: grammars with their matchers, markers as tokens, the least cost.
+
+Nothing here knows how far a sequence is; `course` goes the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from converters.grammar.match import Matcher
+from server.engine.backend import Grammar, GrammarRejected
+from server.engine.messages import EngineRequest, OnLength, Thinking
+from server.engine.spelling import Speller
+from server.engine.walk import Walk
+from server.engine.watch import Word
+
+_MATCHER_ENTRIES = 50_000  # what one grammar's matcher remembers at most
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A grammar that is ready for use. `cost`: tokens of the shortest text, None where the vocabulary can't spell it.
+
+    `new_walk` is to be called in the thread that walks.
+    """
+
+    grammar: Grammar
+    new_walk: Callable[[], Walk] | None
+    cost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of thinking. `start` and `end` are the tokens of its markers, `gap` those that follow before a grammar.
+
+    `max_tokens` counts what stands between the markers. With `ruling` a grammar holds that, the end marker included.
+    """
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    end_text: bytes
+    gap: tuple[int, ...]
+    is_open: bool
+    is_forced: bool
+    max_tokens: int | None
+    ruling: Ruling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Where `word` appears, `ruling` holds what follows."""
+
+    word: Word
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """All that may rule a reply: a block of thinking, then `answer`, or free text with `openings`."""
+
+    answer: Ruling | None = None
+    block: Block | None = None
+    openings: tuple[Opening, ...] = ()
+    ends_after_call: bool = False
+    on_length: OnLength = "complete"
+
+    @property
+    def needed(self) -> int | None:
+        """Tokens of the shortest reply; None where that isn't promised."""
+        if self.on_length == "cut" or self.answer is None or self.answer.cost is None:
+            return None
+        block = self.block
+        if block is None or not (block.is_open or block.is_forced):
+            return self.answer.cost
+        inside = len(block.end) if block.ruling is None else block.ruling.cost or len(block.end)
+        return (0 if block.is_open else len(block.start)) + inside + len(block.gap) + self.answer.cost
+
+
+def make_ruling(grammar: Grammar, tables: bytes, speller: Speller) -> Ruling:
+    """A grammar with its matcher's tables; without tables nothing is promised of it."""
+    if not tables:
+        return Ruling(grammar, None, None)
+    first = Matcher.from_tables(tables, _MATCHER_ENTRIES)
+    names = [symbol.token for symbol in first.tokens if isinstance(symbol.token, str)]
+    ids = {name: token for name in names if (token := speller.named(name)) is not None}
+    completion = Walk(first, speller, ids).completion()
+    matcher = Matcher(first.program, _MATCHER_ENTRIES)  # of the thread that walks
+    matcher.bind_tokens(ids)
+    return Ruling(grammar, lambda: Walk(matcher, speller, ids), None if completion is None else len(completion))
+
+
+def make_route(request: EngineRequest, ruling_of: Callable[[str], Ruling], speller: Speller) -> Route | None:
+    """What rules the replies to `request`; None if nothing does. Raises GrammarRejected for markers that can't be spelled."""
+    if request.thinking is None and not request.grammar_keys:
+        return None
+    return Route(
+        answer=None if request.grammar_key is None else ruling_of(request.grammar_key),
+        block=None if request.thinking is None else _block(request.thinking, ruling_of, speller),
+        openings=tuple(
+            Opening(Word(trigger.text.encode(), trigger.is_at_start), ruling_of(trigger.grammar_key))
+            for trigger in request.triggers
+        ),
+        ends_after_call=request.ends_after_call,
+        on_length=request.on_length,
+    )
+
+
+def _block(thinking: Thinking, ruling_of: Callable[[str], Ruling], speller: Speller) -> Block:
+    start, end, gap = speller.marked(thinking.start), speller.marked(thinking.end), speller.tokens(thinking.gap.encode())
+    if not start or not end or gap is None:
+        raise GrammarRejected(f"the model's vocabulary can't spell {thinking.start} and {thinking.end}")
+    return Block(
+        start,
+        end,
+        thinking.end.encode(),
+        gap,
+        thinking.is_open,
+        thinking.is_forced,
+        thinking.max_tokens,
+        None if thinking.grammar_key is None else ruling_of(thinking.grammar_key),
+    )

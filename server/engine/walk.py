@@ -1,0 +1,128 @@
+"""The reference matcher beside the native grammar sampler of one sequence: where it stands, and the way to the end from there.
+
+The native sampler says which tokens may come; only the matcher knows what completes the text, and what the native one gets
+wrong: tokens that grammars name, the end after half a character, and characters in overlong form.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+
+from converters.grammar.expr import Token
+from converters.grammar.match import Matcher, State
+from server.engine.spelling import Speller
+
+_CHAR_BYTES = 4
+_N_TRIED = 16  # ways to end half a character
+
+
+class Walk:
+    """A walk from the start of a grammar. `ids` has the tokens that the grammar names by text.
+
+    A matcher serves all walks of one thread, and no other thread.
+    """
+
+    def __init__(self, matcher: Matcher, speller: Speller, ids: Mapping[str, int]) -> None:
+        self._matcher = matcher
+        self._speller = speller
+        self._ids = ids
+        self._state: State = matcher.start
+        self._half = b""  # of a character
+        self._ahead: tuple[int, State | None, bytes] | None = None
+
+    def permits(self, token: int) -> bool:
+        """Whether `token` may come next."""
+        return self._after(token) is not None
+
+    def may_end(self) -> bool:
+        """Whether the text so far is a sentence."""
+        return self._matcher.may_end(self._state)
+
+    def take(self, token: int) -> bool:
+        """Go on with `token`; False (and no step) when it can't follow."""
+        after = self._after(token)
+        if after is None or self._ahead is None:
+            return False
+        self._state, self._half, self._ahead = after, self._ahead[2], None
+        return True
+
+    def fits_after(self, token: int, n_tokens: int) -> bool:
+        """Whether, once `token` is taken, `n_tokens` are enough to complete the text."""
+        after = self._after(token)
+        return after is None or self._fits(after, n_tokens)
+
+    def completion(self) -> tuple[int, ...] | None:
+        """The tokens of the completion that is forced from here; None where the vocabulary can't spell it."""
+        return self._spelled(self._completion(self._state))
+
+    def _after(self, token: int) -> State | None:
+        if self._ahead is None or self._ahead[0] != token:
+            piece = self._speller.piece(token)
+            half = _half_character(self._half + piece)
+            after = None if half is None else self._matcher.advance_token(self._state, token, piece)
+            self._ahead = token, after, half or b""
+        return self._ahead[1]
+
+    def _fits(self, state: State, n_tokens: int) -> bool:
+        """The tokens are counted only where fewer are left than the completion has bytes."""
+        if _CHAR_BYTES * (self._matcher.least_length(state) + 1) <= n_tokens:
+            return True
+        parts = self._completion(state)
+        if sum(len(part) if isinstance(part, bytes) else 1 for part in parts) <= n_tokens:
+            return True
+        tokens = self._spelled(parts)
+        return tokens is not None and len(tokens) <= n_tokens
+
+    def _completion(self, state: State) -> list[bytes | int]:
+        """The bytes and named tokens of the shortest completion."""
+        parts: list[bytes | int] = []
+        if state.partial is not None:
+            head, state = self._end_of_char(state)
+            parts.append(head)
+        for piece in self._matcher.shortest_pieces(state):
+            part = self._token(piece) if isinstance(piece, Token) else piece.encode()
+            if isinstance(part, bytes) and parts and isinstance(parts[-1], bytes):
+                parts[-1] += part
+            else:
+                parts.append(part)
+        return parts
+
+    def _end_of_char(self, state: State) -> tuple[bytes, State]:
+        """The bytes that make half a character a whole one, the state after it; of some ways the one that ends soonest."""
+        assert state.partial is not None
+        ways = []
+        for point in self._matcher.distinct_points(state)[:_N_TRIED]:
+            rest = chr(point).encode()[-state.partial.n_missing :]
+            if (after := self._matcher.advance_bytes(state, rest)) is not None:
+                ways.append((self._matcher.least_length(after), rest, after))
+        _, rest, after = min(ways, key=lambda way: way[0])
+        return rest, after
+
+    def _token(self, symbol: Token) -> int | bytes:
+        """A token that the symbol takes."""
+        named = self._ids.get(symbol.token, -1) if isinstance(symbol.token, str) else symbol.token
+        if not symbol.negated:
+            return named
+        return next(text for text in (b" ", b"0") if self._speller.tokens(text) != (named,))
+
+    def _spelled(self, parts: list[bytes | int]) -> tuple[int, ...] | None:
+        tokens: list[int] = []
+        for part in parts:
+            spelled = (part,) if isinstance(part, int) else self._speller.tokens(part)
+            if spelled is None:
+                return None
+            tokens.extend(spelled)
+        return tuple(tokens)
+
+
+def _half_character(data: bytes) -> bytes | None:
+    """The unfinished character at the end of `data`; None if it is no UTF-8, of which llama.cpp permits overlong forms."""
+    if data.isascii():
+        return b""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        decoder.decode(data)
+    except UnicodeDecodeError:
+        return None
+    return decoder.getstate()[0]
