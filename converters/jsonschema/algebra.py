@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from converters.errors import UnsupportedFeature
 from converters.jsonschema import schema as s
 from converters.jsonschema.evaluate import Evaluator
-from converters.jsonschema.fact import Claim, Option, add_fact, negated, negated_node
+from converters.jsonschema.fact import Claim, Option, SomeKey, add_fact, negated, negated_node
 from converters.jsonschema.inhabited import Inhabited
-from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, Shape, Term, Values, conjunction
+from converters.jsonschema.keys import is_met, term_of_key
+from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, ObjectFacts, Shape, Term, Values, conjunction
 from converters.jsonschema.space import Space
 from converters.jsonschema.string import Strings
 from converters.jsonschema.unevaluated import scenarios
@@ -106,9 +107,37 @@ class Algebra:
             yield shape
             return
         branch = partial.branches.pop(0)
+        if not branch.exclusive and any(self._follows(partial, option) for option in branch.options):
+            yield from self._explore(partial)
+            return
         options = self._exclusive(partial, branch) if branch.exclusive else self._inclusive(partial, branch)
         for option in options:
             yield from self._explore(option)
+
+    def _follows(self, partial: _Partial, option: Option) -> bool:
+        """True when the case so far is proved to meet all of `option`, so that its branch says nothing new."""
+        return all(self._claim_follows(partial, what, positive) for what, positive in option)
+
+    def _claim_follows(self, partial: _Partial, what: s.NodeId | s.Assertion, positive: bool) -> bool:
+        if isinstance(what, int):
+            return self.space.alias((what, positive)) in partial.seen
+        shape = partial.shape
+        match what:
+            case s.TypeIs(_, types, False) if positive:
+                return shape.types <= types
+            case s.Required(_, keys) if positive:
+                return shape.types <= {"object"} and set(keys) <= set(shape.objects.has)
+            case s.Properties(_, declared, (), s.ALWAYS) if positive and shape.types <= {"object"}:
+                return all(self._has_value(shape.objects, key, (node, True)) for key, node in declared)
+            case SomeKey(_, some) if shape.types <= {"object"}:
+                return is_met(shape.objects, some, self)
+            case _:
+                return False
+
+    def _has_value(self, facts: ObjectFacts, key: str, literal: Literal) -> bool:
+        """True when a member `key`, if it is there at all, is proved to be of `literal`."""
+        node, positive = self.space.alias(literal)
+        return self.is_empty(self.simplify(term_of_key(facts, key, self) | {(node, not positive)}))
 
     def _values(self, partial: _Partial) -> Values | None:
         """The finite values for which all else holds; the evaluator is the judge, so no branch need be explored."""

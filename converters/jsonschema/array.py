@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,28 @@ MAX_DISTINCT = 24
 
 def array_expr(facts: ArrayFacts, lowering: Lowering, hint: str) -> Expr:
     """The JSON texts of the arrays of `facts`. Raises UnsupportedFeature for what has no small automaton."""
+    facts = _counted(facts, lowering)
+    if facts.max is not None and facts.min > facts.max:
+        return NEVER
     needs_values = facts.distinct is not None and not _is_settled(facts, lowering)
     if facts.occurs or needs_values:
         content = _Walk(facts, lowering, hint, needs_values).content()
     else:
         content = _content(facts, lowering, hint) if facts.distinct is not False else NEVER
     return NEVER if content == NEVER else seq(lit("["), lowering.bracketed(content), lit("]"))
+
+
+def _counted(facts: ArrayFacts, lowering: Lowering) -> ArrayFacts:
+    """Conditions that every item meets are counts: items of {"type": "null"} that contain a null → at least one item."""
+    algebra, kept, low, n = lowering.algebra, [], facts.min, n_prefix(facts)
+    base = term_at(facts, n, lowering)
+    for occurs in facts.occurs:
+        others = [algebra.simplify(base | {(node, not positive)}) for node, positive in occurs.item]
+        if occurs.max is None and occurs.start >= n and all(algebra.is_empty(other) for other in others):
+            low = max(low, occurs.start + occurs.min) if occurs.min else low
+        else:
+            kept.append(occurs)
+    return replace(facts, occurs=tuple(kept), min=low)
 
 
 def term_at(facts: ArrayFacts, i: int, lowering: Lowering) -> Term:

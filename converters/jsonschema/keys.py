@@ -125,12 +125,23 @@ def _names_dfa(term: Term, algebra: Algebra) -> Dfa:
     return dfa
 
 
+def is_met(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> bool:
+    """True when a required key is proved to be the member that `some` asks for."""
+    for key in facts.has:
+        if in_class(some, key, algebra):
+            own = term_of_key(facts, key, algebra)
+            others = (algebra.simplify(own | {(node, not positive)}) for node, positive in some.value)
+            if all(algebra.is_empty(other) for other in others):
+                return True
+    return False
+
+
 def alternatives_of_some(facts: ObjectFacts, algebra: Algebra, *, proving: bool = False) -> Iterator[ObjectFacts]:
     """The facts with each "some member" pinned to a declared key that may be it.
 
     An undeclared key may be it too: then it stays (`proving`: not when there is no such key).
     """
-    choices = [list(_choices(facts, some, algebra)) for some in facts.some]
+    choices = [list(_choices(facts, some, algebra)) for some in facts.some if not is_met(facts, some, algebra)]
     bare = replace(facts, some=())
     for picks in product(*choices):
         out = bare
