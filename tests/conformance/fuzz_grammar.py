@@ -278,7 +278,7 @@ class Fuzzer:
             self.find(constraint, f"llama.cpp {parsed.status}: {parsed.message[:300]}\n{compiled.gbnf[:1500]}")
             return
         matcher = Matcher.from_tables(compiled.tables)
-        if matcher.tokens or matcher.least_length(matcher.start) > 5000:
+        if matcher.tokens or matcher.least_length(matcher.start) > 300:
             self.counts["only parsed"] += 1
             return
         texts = list(self.texts(matcher))
