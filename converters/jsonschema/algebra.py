@@ -7,7 +7,7 @@ proved impossible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from converters.errors import UnsupportedFeature
@@ -166,14 +166,17 @@ class Algebra:
             if not self._assume(extended, option) or self._is_impossible(extended):
                 continue
             others = [claims for j, claims in enumerate(branch.options) if j != i]
-            doubtful = [claims for claims in others if self._compatible(extended, claims)]
+            doubtful = [claims for claims in others if self._compatible(extended, option, claims)]
             if self._assume(extended, [(what, not positive) for claims in doubtful for what, positive in claims]):
                 yield extended
 
-    def _compatible(self, partial: _Partial, other: Sequence[Claim]) -> bool:
-        """False when `other` is proved impossible beside `partial`, which holds already."""
+    def _compatible(self, partial: _Partial, mine: Option, other: Option) -> bool:
+        """False when `other` is proved impossible beside `partial`, which claims `mine` already.
+
+        The claims of the whole are left out: that not both hold is among them, and it would prove itself.
+        """
         both = partial.copy()
-        both.branches = []
+        both.branches, both.claims = [], mine
         if not self._assume(both, other):
             return False
         both.branches = [b for b in both.branches if not b.exclusive][:4]

@@ -71,6 +71,9 @@ ROWS: dict[str, tuple[Any, list[str], list[str]]] = {
         ["{}"],
     ),
     "oneOf overlapping": ({"oneOf": [{"type": "integer"}, {"minimum": 2}], "type": "number"}, ["1", "2.5"], ["3", "1.5"]),
+    "oneOf of everything and an enum": ({"oneOf": [True, {"enum": ["a", 1, None, [1]]}]}, ["2", '"b"', "[]", "[1,1]", "{}"], ["null", '"a"', "[1]", "1.0"]),
+    "oneOf of enums": ({"oneOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}, {"type": "null"}]}, ['"a"', '"c"', "null"], ['"b"']),
+    "oneOf of an enum and a type": ({"oneOf": [{"enum": [1, "x"]}, {"type": "integer"}]}, ['"x"', "2"], ["1", "1.0"]),
     "oneOf required": (
         {"type": "object", "properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
         ['{"a":1}', '{"b":1,"z":0}'],
