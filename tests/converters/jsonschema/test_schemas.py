@@ -85,8 +85,8 @@ def orders(value: Any) -> list[str]:
         for key in value:
             rest = {k: v for k, v in value.items() if k != key}
             for first in orders(value[key]):
-                for others in orders(rest):
-                    texts.append(f"{json.dumps(key)}: {first}" + (f", {others[1:-1]}" if rest else ""))
+                more = [f", {others[1:-1]}" if rest else "" for others in orders(rest)]
+                texts += [f"{json.dumps(key)}: {first}{others}" for others in more]
         return [f"{{{text}}}" for text in texts]
     return [json.dumps(value)]
 
