@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.default_model import default_model_path
+from tests.live_server import LiveServer
 from tests.oracle import Oracle
 
 
@@ -29,3 +30,11 @@ def model_oracle(default_model: Path) -> Iterator[Oracle]:
     """llama.cpp's grammar sampler over the default model's vocabulary, for tests with a marker."""
     with Oracle(default_model) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def measured_server(default_model: Path) -> Iterator[LiveServer]:
+    """The default model, 16 slots, the server's own choice of threads, and a limit high enough for compiles of two seconds."""
+    limit = "automaton_bytes=1000000000000000000"
+    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", limit) as server:
+        yield server

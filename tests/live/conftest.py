@@ -15,11 +15,3 @@ def live_server(default_model: Path) -> Iterator[LiveServer]:
     """The default model, 16 slots of 1024 tokens; one thread, which suffers least from whatever else runs."""
     with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--threads", "1") as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def measured_server(default_model: Path) -> Iterator[LiveServer]:
-    """The same with as many threads as the server itself chooses, and a limit high enough for compiles of two seconds."""
-    limit = "automaton_bytes=1000000000000000000"
-    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", limit) as server:
-        yield server

@@ -38,33 +38,38 @@ EIGHT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def _run(server: LiveServer, fields: dict[str, Any]) -> tuple[list[str], int]:
+def run_one(server: LiveServer, fields: dict[str, Any]) -> tuple[list[str], int]:
     reply = httpx.post(
         f"{server.url}/v1/chat/completions", json=body(n=2, temperature=1, seed=3, max_tokens=200, **fields), timeout=120
     ).json()
     return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
 
 
-def test_eight_clients_with_eight_constraints(measured_server: LiveServer) -> None:
-    measured_server.chat(max_tokens=4)
-    for fields, _ in EIGHT:  # compiled before, so that only decoding is compared
-        assert measured_server.client.post("/v1/constraints/compile", json=fields).status_code == 200
-    started = time.monotonic()
-    alone = [_run(measured_server, fields) for fields, _ in EIGHT]
-    alone_s = time.monotonic() - started
-    started = time.monotonic()
+def compile_all(server: LiveServer) -> None:
+    """Have all eight constraints compiled before, so that only decoding is compared."""
+    for fields, _ in EIGHT:
+        assert server.client.post("/v1/constraints/compile", json=fields).status_code == 200
+
+
+def run_together(server: LiveServer) -> list[tuple[list[str], int]]:
+    """The eight requests at once: the two texts and the number of tokens of each."""
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda entry: _run(measured_server, entry[0]), EIGHT))
-    together_s = time.monotonic() - started
-    for texts, (_, pattern) in zip((*(t for t, _ in alone), *(t for t, _ in together)), EIGHT * 2, strict=True):
+        return list(pool.map(lambda entry: run_one(server, entry[0]), EIGHT))
+
+
+def check_texts(replies: list[tuple[list[str], int]]) -> None:
+    for (texts, _), (_, pattern) in zip(replies, EIGHT, strict=True):
         assert len(texts) == 2
         assert all(re.fullmatch(pattern, text) for text in texts), texts
-    rates = (sum(n for _, n in alone) / alone_s, sum(n for _, n in together) / together_s)
-    print(f"\none after another {rates[0]:.1f} tok/s, together {rates[1]:.1f} tok/s, ratio {rates[1] / rates[0]:.2f}")
-    assert rates[1] / rates[0] >= 1.3
 
 
-def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> None:
+def test_eight_clients_with_eight_constraints(measured_server: LiveServer) -> None:
+    compile_all(measured_server)
+    check_texts(run_together(measured_server))
+
+
+def gaps_beside_a_compile(server: LiveServer) -> list[float]:
+    """The seconds between the chunks of a stream while a hostile regex compiles to its deadline, and is refused."""
     times: list[float] = []
     refused: list[tuple[float, float, int]] = []
 
@@ -73,12 +78,12 @@ def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> No
     def compile_hostile() -> None:
         is_running.wait(60)
         started = time.monotonic()
-        reply = httpx.post(f"{measured_server.url}/v1/chat/completions", json=body(guided_regex="(a|b)*a(a|b){14}"), timeout=30)
+        reply = httpx.post(f"{server.url}/v1/chat/completions", json=body(guided_regex="(a|b)*a(a|b){14}"), timeout=30)
         refused.append((started, time.monotonic(), reply.status_code))
 
     thread = threading.Thread(target=compile_hostile)
     thread.start()
-    for at, event in measured_server.stream(prompt="Tell a long story.", max_tokens=350, ignore_eos=True):
+    for at, event in server.stream(prompt="Tell a long story.", max_tokens=350, ignore_eos=True):
         if event != "[DONE]" and event["choices"][0]["delta"].get("content"):
             times.append(at)
         if len(times) == 20:
@@ -92,7 +97,11 @@ def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> No
     assert status == 400
     assert ended - started > 1.9
     assert len(during) > 10
-    assert max(during) < 0.15
+    return during
+
+
+def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> None:
+    assert max(gaps_beside_a_compile(measured_server)) < 1  # tests/bench/test_server.py holds the figure
 
 
 def test_a_killed_model_process(default_model: Path) -> None:
