@@ -17,7 +17,7 @@ from converters.constraint import Draft, JsonSchema
 from converters.errors import InvalidSource, UnsupportedFeature
 from converters.jsonschema import schema as s
 from converters.jsonschema.draft import draft_of, is_before
-from converters.jsonschema.formats import FORMATS
+from converters.jsonschema.formats import FORMATS, REFUSED
 from converters.jsonschema.reference import Document, Location, escape
 from converters.jsonschema.value import canonical_text
 from converters.limits import Budget
@@ -179,7 +179,7 @@ def _format(site: Site) -> Iterator[s.Assertion]:
     name = site.json["format"]
     if not isinstance(name, str):
         raise site.invalid("format", "must be a string")
-    if name in FORMATS and site.builder.formats == "assert":
+    if (name in FORMATS or name in REFUSED) and site.builder.formats == "assert":
         yield s.Format(site.path("format"), name)
 
 

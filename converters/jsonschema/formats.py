@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from converters.automata import Dfa
+from converters.errors import UnsupportedFeature
 from converters.limits import Budget, Limits
 from converters.regex import regex_dfa
 
@@ -111,10 +112,18 @@ FORMATS: dict[str, str] = {
     "relative-json-pointer": f"(?:0|[1-9][1-9]*0?)(?:#|{_POINTER})",
     "uri-template": _URI_TEMPLATE,
 }
-"""The asserted formats. Every other one is an annotation."""
+"""The asserted formats. Every other one that isn't in `REFUSED` is an annotation."""
+
+REFUSED: dict[str, str] = {
+    "regex": "the format regex, which is no regular language",
+    "idn-hostname": "the format idn-hostname, whose rules go by tables of Unicode",
+}
+"""Known formats without an exact automaton."""
 
 
 @cache
 def format_dfa(name: str) -> Dfa:
-    """The texts of a known format. Its size is no request's fault, so it has a budget of its own."""
+    """The texts of a known format. Its size is no request's fault, so it has a budget of its own. Raises UnsupportedFeature."""
+    if name in REFUSED:
+        raise UnsupportedFeature(REFUSED[name])
     return regex_dfa(FORMATS[name], "match", Budget(Limits(automaton_bytes=1 << 22, compile_s=30)))

@@ -39,6 +39,7 @@ ROWS: list[tuple[Any, type[ConversionError], str | None]] = [
     ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, UnsupportedFeature, "/uniqueItems"),
     ({"type": "object", "minProperties": 3}, UnsupportedFeature, "/minProperties"),
     ({"type": "string", "pattern": r"^(a)\1$"}, UnsupportedFeature, "/pattern"),
+    ({"properties": {"a": {"format": "regex"}}}, UnsupportedFeature, "/properties/a/format"),
     (False, Unsatisfiable, ""),
     ({"not": {}}, Unsatisfiable, ""),
     ({"type": "string", "minLength": 4, "maxLength": 3}, Unsatisfiable, ""),
