@@ -17,14 +17,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from converters.tools.splitter import ReasoningMarkers
 from server.chat.templates import TEMPLATES
 from server.chat.types import ChatPrompt, Message
 from server.engine.messages import ModelInfo
 from server.errors import BadRequest
 
 THINKING_SWITCHES = ("enable_thinking", "thinking")
-REASONING_MARKERS = (("<think>", "</think>"), ("<|begin_of_thought|>", "<|end_of_thought|>"), ("[THINK]", "[/THINK]"))
 
 
 class _Raised(TemplateError):
@@ -67,15 +65,6 @@ def builtin_template(name: str, param: str = "template") -> str:
 def can_think(source: str) -> bool:
     """Whether a template has a switch for thinking."""
     return any(switch in source for switch in THINKING_SWITCHES)
-
-
-def reasoning_markers(source: str, text: str) -> ReasoningMarkers | None:
-    """What stands around the thinking of a model with this template, or None. `text` is the rendered prompt, which may end
-    inside an opened block."""
-    for start, end in REASONING_MARKERS:
-        if end in source:
-            return ReasoningMarkers(start, end, is_inside=text.rstrip().endswith(start))
-    return None
 
 
 def _render(prompt: ChatPrompt, messages: Sequence[Message], source: str, info: ModelInfo) -> str:

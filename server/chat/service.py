@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +15,11 @@ from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_r
 from server.chat.description import with_description
 from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
-from server.chat.prompt import builtin_template, can_think, reasoning_markers, render_prompt
+from server.chat.profile import Reasoner, find_reasoner
+from server.chat.prompt import builtin_template, can_think, render_prompt
+from server.chat.reasoning import Effort, ThinkingWish, compile_inside, parse_effort, switch_of
 from server.chat.templates import CHATML
-from server.chat.tools import check_tools, codec_of, tool_constraint, with_tools_described
+from server.chat.tools import OpenedCalls, codec_of, opened_calls, tool_constraint, with_tools_described
 from server.chat.turn import Turn, TurnFormat
 from server.chat.types import ChatPrompt, Event, GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from server.engine.client import EngineClient
@@ -29,9 +32,14 @@ from server.engine.messages import (
     PromptScored,
     Started,
     TextChunk,
+    Thinking,
 )
 from server.errors import BadRequest, ConstraintRejected, ContextOverflow, GenerationFailed
 from server.settings import Settings
+
+logger = logging.getLogger("gramserve.reasoning")
+
+NO_MARKERS = "reasoning_effort has no effect: the model's vocabulary has no markers of thinking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,31 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rules:
+    """What an answer is held to, compiled: all of it, calls that the model opens, its thinking."""
+
+    outcome: CompileOutcome | None = None
+    calls: OpenedCalls = field(default_factory=OpenedCalls)
+    wish: ThinkingWish = field(default_factory=ThinkingWish)
+
+    def block(self, prompt: str, max_tokens: int | None) -> Thinking | None:
+        """The block of thinking that the answer to the rendered `prompt` may begin with."""
+        return self.wish.block(prompt, max_tokens, is_constrained=self.outcome is not None)
+
+    @property
+    def outcomes(self) -> tuple[CompileOutcome, ...]:
+        """Everything that the engine has to know."""
+        return tuple(entry for entry in (self.outcome, self.wish.inside, *self.calls.outcomes) if entry is not None)
+
+    def notices(self, stop: Sequence[str]) -> tuple[types.Notice, ...]:
+        """What the caller should know."""
+        notices = () if self.outcome is None else constraint_notices(self.outcome.compiled, stop)
+        wish = self.wish
+        is_unheard = wish.effort is not None and not wish.is_off and not (wish.reasoner and wish.reasoner.is_in_vocabulary)
+        return (*notices, types.Notice(NO_MARKERS)) if is_unheard else notices
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """Generations for every dialect. `template` replaces the templates of all models (a setting of the server)."""
 
@@ -59,6 +92,7 @@ class Service:
     compiler: ConstraintCompiler
     settings: Settings
     template: str | None = None
+    _reasoners: dict[tuple[str, str], Reasoner | None] = field(init=False, default_factory=dict)  # by model and template
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """The events that answer a request, Started first, Completed last. Closing the generator cancels the request.
@@ -67,87 +101,137 @@ class Service:
         """
         model = await self.manager.engine(request.model)
         _check_tokens(request, model.engine.info)
-        request = await self._with_tool_constraint(request, model)
+        effort = None if request.effort is None else parse_effort(request.effort)
+        request, calls = await self._with_tools(request, model)
         outcome = None
         if request.constraint is not None:
             outcome = await compile_requested(self.compiler, request.constraint)
-        jobs = await self._plan(request, model, outcome)
-        async with aclosing(_run(model, request, jobs, outcome)) as events:
+        wish = await self._wish(request, model, effort)
+        rules = _Rules(outcome, calls, wish)
+        jobs = await self._plan(request, model, rules)
+        async with aclosing(_run(model, request, jobs, rules)) as events:
             async for event in events:
                 yield event
 
-    async def _with_tool_constraint(self, request: GenerateRequest, model: LoadedModel) -> GenerateRequest:
+    async def _with_tools(self, request: GenerateRequest, model: LoadedModel) -> tuple[GenerateRequest, OpenedCalls]:
+        """The request with what its tools hold the whole answer to, and what holds calls that the model opens by itself."""
         prompt = request.prompts[0]
         if request.tools is None or not isinstance(prompt, ChatPrompt):
-            return request
-        codec = codec_of(model.codec, self._template(prompt, model, model.engine.info))
+            return request, OpenedCalls()
+        codec = codec_of(model.codec, self._template(prompt, model))
         constraint = await tool_constraint(request.tools, codec, model.engine, request.constraint)
+        calls = OpenedCalls()
         if constraint is None and codec is not None:
-            await check_tools(self.compiler, request.tools, codec)
-        return replace(request, constraint=constraint)
+            calls = await opened_calls(self.compiler, request.tools, codec, model.engine)
+        return replace(request, constraint=constraint), calls
 
-    def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel) -> TurnFormat:
+    async def _wish(self, request: GenerateRequest, model: LoadedModel, effort: Effort | None) -> ThinkingWish:
+        """What the answer's thinking is to be like, its grammar compiled."""
+        prompt = request.prompts[0]
+        if not isinstance(prompt, ChatPrompt):
+            return ThinkingWish()
+        source = self._template(prompt, model)
+        reasoner = await self._reasoner(source, model)
+        can_block = reasoner is not None and reasoner.is_in_vocabulary
+        is_bare = request.constraint is not None and not can_block  # the answer is held from its first token
+        default = False if self.settings.disable_reasoning or is_bare else None
+        switch = switch_of(prompt, effort, has_switch=can_think(source), default=default)
+        wish = ThinkingWish(reasoner, effort, switch)
+        if effort is None or wish.is_off:
+            return wish
+        if reasoner is None or not can_block:
+            logger.warning("%s: %s", model.name, NO_MARKERS)
+            return wish
+        return replace(wish, inside=await compile_inside(effort, reasoner.profile, model.engine, self.compiler))
+
+    async def _reasoner(self, source: str, model: LoadedModel) -> Reasoner | None:
+        key = (model.name, source)
+        if key not in self._reasoners:
+            self._reasoners[key] = await find_reasoner(source, model.engine)
+        return self._reasoners[key]
+
+    async def prompt_text(self, request: GenerateRequest) -> str:
+        """The text of the first prompt, a chat, as `generate` has it."""
+        model = await self.manager.engine(request.model)
+        prompt = request.prompts[0]
+        assert isinstance(prompt, ChatPrompt)
+        wish = await self._wish(request, model, None if request.effort is None else parse_effort(request.effort))
+        return self.render(prompt, model, wish.switch)
+
+    def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel, rules: _Rules) -> TurnFormat:
         """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""
         if not isinstance(prompt, ChatPrompt) or not isinstance(text, str):
             return TurnFormat()
-        source = self._template(prompt, model, model.engine.info)
-        reasoning = reasoning_markers(source, text) if request.constraint is None else None
+        may_think = request.constraint is None or rules.block(text, request.max_tokens) is not None
+        reasoning = rules.wish.markers(text) if may_think else None
         if request.tools is None:
             return TurnFormat(reasoning=reasoning)
-        return TurnFormat(codec_of(model.codec, source), request.tools.tools, reasoning)
+        return TurnFormat(codec_of(model.codec, self._template(prompt, model)), request.tools.tools, reasoning)
 
-    def render(self, prompt: ChatPrompt, model: LoadedModel, *, is_constrained: bool = False) -> str:
-        """The text of a chat prompt by the template that counts for it."""
-        info = model.engine.info
-        source = self._template(prompt, model, info)
+    def render(self, prompt: ChatPrompt, model: LoadedModel, switch: bool | None = None) -> str:
+        """The text of a chat prompt by the template that counts for it; `switch`: of its thinking, None: as it is."""
+        source = self._template(prompt, model)
         prompt = with_tools_described(prompt, codec_of(model.codec, source), source)
-        if prompt.thinking is None and can_think(source) and (is_constrained or self.settings.disable_reasoning):
-            prompt = replace(prompt, thinking=False)
-        return render_prompt(prompt, source, info)
+        if switch is None and prompt.thinking is None and can_think(source) and self.settings.disable_reasoning:
+            switch = False
+        if prompt.thinking is None and switch is not None:
+            prompt = replace(prompt, thinking=switch)
+        return render_prompt(prompt, source, model.engine.info)
 
-    def _template(self, prompt: ChatPrompt, model: LoadedModel, info: ModelInfo) -> str:
+    def _template(self, prompt: ChatPrompt, model: LoadedModel) -> str:
         if prompt.template is not None:
             return builtin_template(prompt.template)
         if self.template is not None:
             return self.template
         if model.template is not None:
             return builtin_template(model.template)
-        return info.chat_template or CHATML
+        return model.engine.info.chat_template or CHATML
 
-    async def _plan(self, request: GenerateRequest, model: LoadedModel, outcome: CompileOutcome | None) -> list[_Job]:
+    async def _plan(self, request: GenerateRequest, model: LoadedModel, rules: _Rules) -> list[_Job]:
         """One engine request per prompt."""
         base = EngineRequest(
             id=0,
             prompt="",
             n=request.n,
             sampling=request.sampling,
-            grammar_key=outcome.key if outcome is not None else None,
+            grammar_key=rules.outcome.key if rules.outcome is not None else None,
             stop=request.stop,
             max_tokens=request.max_tokens,
             logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
             unconstrained_on_failure=self.settings.constraint_failure == "unconstrained",
             on_length=request.on_length,
+            triggers=rules.calls.triggers,
+            ends_after_call=request.tools is not None and not request.tools.is_parallel,
+            visible=self._call_markers(request, model),
         )
         jobs: list[_Job] = []
         for i, prompt in enumerate(request.prompts):
             if request.constraint is not None and request.constraint.is_described and isinstance(prompt, ChatPrompt):
                 prompt = with_description(prompt, request.constraint.constraint)
-            ready = self._with_prompt(base, prompt, model)
-            turn_format = self._format(request, prompt, ready.prompt, model)
+            ready = self._with_prompt(base, prompt, model, rules)
+            turn_format = self._format(request, prompt, ready.prompt, model, rules)
             echo = await _prompt_text(ready, model.engine) if request.echo else None
             if len(request.prompts) > 1:
                 ready = await _tokenized(ready, model.engine, f"{request.param}[{i}]")
             jobs.append(_Job(ready, i * request.n, echo, turn_format))
         return jobs
 
-    def _with_prompt(self, base: EngineRequest, prompt: Prompt, model: LoadedModel) -> EngineRequest:
+    def _call_markers(self, request: GenerateRequest, model: LoadedModel) -> tuple[str, ...]:
+        """What the splitter must see, control tokens or not."""
+        prompt = request.prompts[0]
+        if request.tools is None or not isinstance(prompt, ChatPrompt):
+            return ()
+        codec = codec_of(model.codec, self._template(prompt, model))
+        return () if codec is None else codec.markers
+
+    def _with_prompt(self, base: EngineRequest, prompt: Prompt, model: LoadedModel, rules: _Rules) -> EngineRequest:
         info = model.engine.info
         match prompt:
             case ChatPrompt():
-                text = self.render(prompt, model, is_constrained=base.grammar_key is not None)
+                text = self.render(prompt, model, rules.wish.switch)
                 has_bos = bool(info.bos_token) and text.startswith(info.bos_token)
-                return replace(base, prompt=text, add_special=not has_bos)
+                return replace(base, prompt=text, add_special=not has_bos, thinking=rules.block(text, base.max_tokens))
             case TextPrompt(text=text):
                 return replace(base, prompt=text or info.bos_token or info.eos_token, add_special=bool(text))
             case TokenPrompt(tokens=tokens):
@@ -220,17 +304,16 @@ class _Tally:
         self.usage = replace(
             self.usage,
             n_completion_tokens=self.usage.n_completion_tokens + event.n_completion_tokens,
+            n_reasoning_tokens=self.usage.n_reasoning_tokens + event.n_reasoning_tokens,
             prompt_s=max(self.usage.prompt_s, event.prompt_s),
             decode_s=max(self.usage.decode_s, event.decode_s),
         )
 
 
-async def _run(
-    model: LoadedModel, request: GenerateRequest, jobs: list[_Job], outcome: CompileOutcome | None
-) -> AsyncGenerator[Event, None]:
+async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], rules: _Rules) -> AsyncGenerator[Event, None]:
     tally = _Tally()
-    notices = constraint_notices(outcome.compiled, request.stop) if outcome is not None else ()
-    sources = [_EngineSource(model.engine, job.request, outcome) for job in jobs]
+    notices = rules.notices(request.stop)
+    sources = [_EngineSource(model.engine, job.request, rules.outcomes) for job in jobs]
     width = max(1, model.engine.info.n_slots // jobs[0].request.n)
     try:
         async with aclosing(merge(sources, width)) as merged:
@@ -254,11 +337,11 @@ class _EngineSource:
 
     engine: EngineClient
     request: EngineRequest
-    outcome: CompileOutcome | None
+    outcomes: tuple[CompileOutcome, ...]
 
     async def __call__(self) -> AsyncGenerator[EngineEvent, None]:
-        if self.outcome is not None:
-            await self.engine.put_grammar(self.outcome.key, self.outcome.compiled.gbnf, self.outcome.compiled.tables)
+        for outcome in self.outcomes:
+            await self.engine.put_grammar(outcome.key, outcome.compiled.gbnf, outcome.compiled.tables)
         events: AsyncIterator[EngineEvent] = self.engine.generate(self.request)
         try:
             async for event in events:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from converters.compile import CompileOptions
 from converters.constraint import ToolCalls
 from converters.errors import ConversionError, InvalidSource
 from converters.tools.codec import Call, Codec
 from converters.tools.codecs import CODECS, codec_for_template, knows_tools
-from server.chat.constraint import ConstraintCompiler, reject
+from server.chat.constraint import CompileOutcome, ConstraintCompiler, reject
 from server.chat.types import ChatPrompt, Message, RequestedConstraint, ToolCallPart, ToolUse
 from server.engine.client import EngineClient
+from server.engine.messages import Trigger
 from server.errors import UnsupportedParameter
 from server.json_text import dump_json
 
@@ -46,17 +47,34 @@ async def tool_constraint(
     return replace(content, constraint=replace(calls, content=content.constraint), paths=use.paths)
 
 
-async def check_tools(compiler: ConstraintCompiler, use: ToolUse, codec: Codec) -> None:
-    """Refuse tools whose schemas are no schemas, although nothing holds the model to them when it is free to call.
+@dataclass(frozen=True, slots=True)
+class OpenedCalls:
+    """The grammars that hold calls which a model opens by itself, and where each begins."""
 
-    What only can't be expressed or is too large passes. Raises ConstraintRejected.
+    triggers: tuple[Trigger, ...] = ()
+    outcomes: tuple[CompileOutcome, ...] = ()
+
+
+async def opened_calls(compiler: ConstraintCompiler, use: ToolUse, codec: Codec, engine: EngineClient) -> OpenedCalls:
+    """What holds a call once the model, free to call or not, has opened one.
+
+    Tools that can't be expressed or are too large leave the calls unheld (they are parsed all the same), which is logged.
+    Raises ConstraintRejected for tools whose schemas are no schemas.
     """
-    try:
-        await compiler.compile(ToolCalls(use.tools, codec.name, use.is_parallel), CompileOptions())
-    except InvalidSource as error:
-        raise reject(error, "tools", use.paths) from None
-    except ConversionError as error:
-        logger.info("source=%s type=tool not checked: %s", use.choice, error)
+    calls = ToolCalls(use.tools, codec.name, use.is_parallel, await _marker_tokens(codec, engine))
+    triggers, outcomes = [], []
+    for opening in codec.openings:
+        for text in opening.triggers:
+            try:
+                outcome = await compiler.compile(replace(calls, opening=text), CompileOptions())
+            except InvalidSource as error:
+                raise reject(error, "tools", use.paths) from None
+            except ConversionError as error:
+                logger.warning("source=%s type=tool calls are not held to their schemas: %s", use.choice, error)
+                return OpenedCalls()
+            triggers.append(Trigger(text, outcome.key, opening.is_at_start))
+            outcomes.append(outcome)
+    return OpenedCalls(tuple(triggers), tuple(outcomes))
 
 
 async def _marker_tokens(codec: Codec, engine: EngineClient) -> tuple[tuple[str, int], ...]:

@@ -114,7 +114,7 @@ class GenerateRequest:
 
     Choice k of prompt i has index `i * n + k`. `max_tokens` None: to the end of the slot's context. `logprobs`: None for none,
     else how many alternatives to list. `echo` puts the prompt before the text (with its logprobs, if asked).
-    `on_length`: what a constrained reply does at its last tokens.
+    `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`).
     """
 
     prompts: tuple[Prompt, ...]
@@ -128,6 +128,7 @@ class GenerateRequest:
     logprobs: int | None = None
     echo: bool = False
     on_length: OnLength = "complete"
+    effort: str | None = None
     param: str = "prompt"
 
     @property

@@ -13,7 +13,7 @@ from server.api.openai.chat import decode_prompt
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
 from server.chat.report import report
-from server.chat.types import JsonObject
+from server.chat.types import GenerateRequest, JsonObject
 from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, read_constraint
 from server.errors import BadRequest, wrong_type
 
@@ -77,9 +77,9 @@ async def apply_template(request: Request) -> Response:
     limits = state.settings.request_limits
     fields = read_fields(ChatFields, body)
     prompt = decode_prompt(body, fields, limits)
-    is_constrained = read_constraint(body, limits) is not None
-    model = await state.manager.engine(fields.model)
-    return json_response({"prompt": state.service.render(prompt, model, is_constrained=is_constrained)})
+    constraint = read_constraint(body, limits)
+    asked = GenerateRequest((prompt,), fields.model, constraint=constraint, effort=fields.reasoning_effort)
+    return json_response({"prompt": await state.service.prompt_text(asked)})
 
 
 @router.post("/v1/constraints/compile")

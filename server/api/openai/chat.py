@@ -59,6 +59,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         max_tokens=fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens,
         constraint=read_constraint(body, limits),
         tools=tools,
+        effort=fields.reasoning_effort,
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         param="messages",
     )

@@ -204,6 +204,7 @@ class ChatFields(SamplingFields):
     thinking: Boolean | None = None
     enable_thinking: Boolean | None = None
     parallel_tool_calls: Boolean | None = None
+    reasoning_effort: String | None = None
 
 
 class CompletionFields(SamplingFields):
