@@ -41,7 +41,7 @@ def spellings(x: Fraction) -> list[str]:
     return [text, text + "0", text + "000"] if "." in text else [text, text + ".0", text + ".00"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(facts, st.data())
 def test_words_are_the_numbers(f: NumberFacts, data: st.DataObject) -> None:
     dfa = number_dfa(f, "value", Budget())

@@ -91,7 +91,7 @@ def orders(value: Any) -> list[str]:
     return [json.dumps(value)]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(schemas, st.lists(values, min_size=4, max_size=8), st.integers(0, 2**32))
 def test_values_and_sentences_agree_with_the_judge(schema: Any, drawn: list[Any], seed: int) -> None:
     judge = Judge(schema)
