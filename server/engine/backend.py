@@ -65,6 +65,10 @@ class Vocabulary(Protocol):
     def piece(self, token: int) -> bytes:
         """The bytes that a token spells, a control token its name."""
 
+    @property
+    def longest_piece(self) -> int:
+        """The most bytes that one token spells."""
+
     def byte_token(self, byte: int) -> int | None:
         """The token that spells this one byte."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 from typing_extensions import assert_never
 
@@ -63,6 +62,7 @@ class Intake:
         self._emit = emit
         self._plain = ThreadPoolExecutor(1, "intake")
         self._constrained = ThreadPoolExecutor(1, "intake-grammar")
+        self._questions = ThreadPoolExecutor(1, "intake-questions")
         self._speller = Speller(backend.vocabulary)
         self._rulings: dict[str, Ruling | GrammarRejected] = {}
         self._lock = threading.Lock()
@@ -72,12 +72,8 @@ class Intake:
     def handle(self, message: ToChild) -> None:
         """Take one message; never waits for a decode or a grammar."""
         match message:
-            case Tokenize():
-                with self._answering(message.question) as answer:
-                    answer(self._backend.vocabulary.tokenize(message.text, message.add_special, message.parse_special))
-            case Detokenize():
-                with self._answering(message.question) as answer:
-                    answer(b"".join(self._backend.vocabulary.piece(token) for token in self._known(message.tokens)))
+            case Tokenize() | Detokenize():
+                self._questions.submit(self._answer, message)
             case PutGrammar():
                 self._constrained.submit(self._put_grammar, message)
             case DropGrammar():
@@ -95,17 +91,27 @@ class Intake:
 
     def close(self) -> None:
         """Prepare nothing more."""
-        for lane in (self._plain, self._constrained):
+        for lane in (self._plain, self._constrained, self._questions):
             lane.shutdown(wait=True, cancel_futures=True)
 
     # -- questions
 
-    @contextmanager
-    def _answering(self, question: int) -> Iterator[Callable[[object], None]]:
+    def _answer(self, question: Tokenize | Detokenize) -> None:
         try:
-            yield lambda value: self._emit(Reply(question, value))
+            reply = Reply(question.question, self._value(question))
         except Refusal as refusal:
-            self._emit(Reply(question, error=refusal.message))
+            reply = Reply(question.question, error=refusal.message)
+        self._emit(reply)
+
+    def _value(self, question: Tokenize | Detokenize) -> object:
+        vocabulary = self._backend.vocabulary
+        match question:
+            case Tokenize(text=text):
+                return vocabulary.tokenize(text, question.add_special, question.parse_special)
+            case Detokenize(tokens=tokens):
+                return b"".join(vocabulary.piece(token) for token in self._known(tokens))
+            case _:
+                assert_never(question)
 
     def _known(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens, checked against the vocabulary."""
@@ -225,6 +231,7 @@ class Intake:
     def _prompt(self, request: EngineRequest) -> tuple[int, ...]:
         vocabulary = self._backend.vocabulary
         if isinstance(request.prompt, str):
+            self._check_length(request.prompt)
             prompt = vocabulary.tokenize(request.prompt, request.add_special, request.parse_special)
         else:
             prompt = self._known(request.prompt)
@@ -233,6 +240,19 @@ class Intake:
         if not prompt:
             raise Refusal(FailureKind.BAD_REQUEST, "the prompt is empty, and the model has no token that begins a text")
         return prompt
+
+    def _check_length(self, prompt: str) -> None:
+        """Refuse what can't fit, however long its tokens are: finding them in megabytes takes seconds that others wait."""
+        n_ctx = self._backend.info.n_ctx_slot
+        if len(prompt) <= n_ctx:
+            return
+        least = -(-len(prompt.encode()) // self._backend.vocabulary.longest_piece)
+        if least > n_ctx:
+            raise Refusal(
+                FailureKind.CONTEXT_OVERFLOW,
+                f"the prompt has {least} tokens or more, but the context has room for {n_ctx} tokens",
+                {"n_prompt_tokens": least, "n_ctx": n_ctx},
+            )
 
     def _max_new(self, request: EngineRequest, n_prompt: int) -> int:
         """Tokens that each choice may have. Raises Refusal where they don't fit beside the prompt."""

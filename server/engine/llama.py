@@ -25,6 +25,7 @@ from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
 from server.engine.messages import ModelInfo, ModelSpec, Sampling, TokenLogprobs
 from server.engine.mirostat import Mirostat
 from server.engine.sampling import Candidates, Rules, SequenceSampler, Stage
+from server.engine.special import SpecialCuts
 from server.engine.threads import default_threads
 
 _DEFAULT_CTX = 8192
@@ -36,7 +37,10 @@ _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
 _LEAST_OUTPUTS = 32
 _CTX_STEP = 256  # llama.cpp rounds a slot's context up to a multiple of this
-_NO_TEXT = 1 | 8  # attributes: unknown, control
+_CONTROL = 8  # attributes of tokens
+_NO_TEXT = 1 | _CONTROL  # 1: unknown
+_STRIPS_BEFORE = 128
+_LONG_TEXT = 4096  # characters
 _SENTENCEPIECE = 1  # LLAMA_VOCAB_TYPE_SPM
 
 
@@ -234,6 +238,15 @@ class LlamaVocabulary:
         self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
+        if not parse_special or len(text) < _LONG_TEXT or lib.llama_vocab_get_add_eos(self.handle):
+            return self._tokenize(text, add_special, parse_special)
+        first, *others = self._special_cuts.parts(text)
+        tokens = [*self._tokenize(first, add_special, True)]
+        for part in others:
+            tokens += self._tokenize(part, False, True)
+        return tuple(tokens)
+
+    def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
         n_most = len(data) + 8
         while True:
@@ -242,6 +255,17 @@ class LlamaVocabulary:
             if n_found >= 0:
                 return tuple(tokens[:n_found])
             n_most = -n_found
+
+    @cached_property
+    def _special_cuts(self) -> SpecialCuts:
+        """At control tokens, but for those that swallow the space before them."""
+        attributes = ((token, lib.llama_vocab_get_attr(self.handle, token)) for token in range(self.n_tokens))
+        tokens = [token for token, attribute in attributes if attribute & _CONTROL and not attribute & _STRIPS_BEFORE]
+        return SpecialCuts(self.piece(token).decode("utf-8", "ignore") for token in tokens)
+
+    @cached_property
+    def longest_piece(self) -> int:
+        return max((len(self.piece(token)) for token in range(self.n_tokens)), default=1)
 
     def piece(self, token: int) -> bytes:
         if (piece := self._pieces.get(token)) is None:

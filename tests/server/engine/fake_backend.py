@@ -18,6 +18,7 @@ class FakeVocabulary:
     """Token i is byte i; 256 ends a reply, 257 is markup."""
 
     n_tokens = N_TOKENS
+    longest_piece = len(b"<markup>")
     fallback_start: int | None = MARKUP
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
