@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -201,6 +202,15 @@ def test_a_forced_call_streamed(client: OpenAI) -> None:
     assert set(json.loads(call.function.arguments)) == {"city", "days"}
 
 
-def test_a_truncated_parse_says_so(client: OpenAI) -> None:
-    with pytest.raises((openai.LengthFinishReasonError, openai.BadRequestError)):
+def test_a_parse_without_room_says_so(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"needs \d+ tokens") as refused:
         client.chat.completions.parse(model="default", messages=MESSAGES, response_format=Person, max_tokens=3)
+    needed = int(re.findall(r"needs (\d+) tokens", str(refused.value))[0])
+    with pytest.raises(openai.LengthFinishReasonError):
+        client.chat.completions.parse(
+            model="default", messages=MESSAGES, response_format=Person, max_tokens=needed, temperature=0
+        )
+    completion = client.chat.completions.parse(
+        model="default", messages=MESSAGES, response_format=Person, max_tokens=needed, extra_body={"on_length": "stop"}
+    )
+    assert isinstance(completion.choices[0].message.parsed, Person)

@@ -1,7 +1,7 @@
 """Complete outputs over a public corpus of schemas: whatever `max_tokens` is, every reply parses and validates.
 
 The vocabulary is the default model's, its logits are noise: so every way through a grammar is taken, and no time goes into
-matrices. `python -m tests.conformance.test_complete_outputs [STEP [OFFSET]]` takes every STEP-th schema and prints the problems.
+matrices. `python -m tests.conformance.test_complete_outputs [STEP [OFFSET]]` takes every STEP-th schema and prints problems.
 """
 
 from __future__ import annotations

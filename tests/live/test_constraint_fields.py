@@ -76,17 +76,34 @@ def test_20_of_20_conform(live_server: LiveServer, fields: dict[str, Any], fits:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_json_object_is_an_object_or_a_prefix_of_one(live_server: LiveServer, stream: bool) -> None:
-    replies = live_server.contents(
-        prompt="Describe a cat in JSON.", stream=stream, n=10, temperature=1.5, seed=5, max_tokens=60,
-        response_format={"type": "json_object"},
-    )  # fmt: skip
-    for text, reason in replies:
-        if reason == "stop":
+def test_json_object_is_an_object_whatever_max_tokens_is(live_server: LiveServer, stream: bool) -> None:
+    reasons = set()
+    for max_tokens in (2, 5, 17, 60):
+        replies = live_server.contents(
+            prompt="Describe a cat in JSON.", stream=stream, n=6, temperature=1.5, seed=5, max_tokens=max_tokens,
+            response_format={"type": "json_object"},
+        )  # fmt: skip
+        for text, reason in replies:
             assert isinstance(json.loads(text), dict)
-        else:
-            assert reason == "length"
-            assert text.startswith("{")
+            reasons.add(reason)
+    assert "length" in reasons
+
+
+def test_what_a_reply_without_room_is_called(live_server: LiveServer) -> None:
+    fields: dict[str, Any] = {"prompt": "Tell me about someone.", "guided_json": SCHEMA, "temperature": 1.5, "seed": 2}
+    refused = live_server.client.post(
+        "/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], "guided_json": SCHEMA, "max_tokens": 1}
+    )
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == ("max_tokens", "max_tokens_too_small")
+    least = int(re.findall(r"needs (\d+) tokens", error["message"])[0])
+    for on_length, reasons in (("complete", {"length"}), ("stop", {"stop"})):
+        replies = live_server.contents(**fields, stream=False, n=2, max_tokens=least, on_length=on_length)
+        assert all(fits_schema(text) for text, _ in replies)
+        assert {reason for _, reason in replies} <= reasons | {"stop"}
+    cut = live_server.contents(**fields, stream=False, n=2, max_tokens=least - 1, on_length="cut")
+    assert {reason for _, reason in cut} == {"length"}
 
 
 def test_streamed_and_whole_are_the_same_text(live_server: LiveServer) -> None:
