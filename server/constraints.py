@@ -154,7 +154,7 @@ def _text(value: JsonValue, path: str, limit: int | None = None, limit_name: str
     if not isinstance(value, str):
         raise wrong_type(path, "a string", value)
     if limit is not None:
-        _check_size(value, path, limit, limit_name)
+        check_size(value, path, limit, limit_name)
     return value
 
 
@@ -176,7 +176,8 @@ def _word(value: JsonValue, path: str, words: tuple[str, ...]) -> str:
     return cast(str, value)
 
 
-def _check_size(text: str, path: str, limit: int, limit_name: str) -> None:
+def check_size(text: str, path: str, limit: int, limit_name: str) -> None:
+    """Raises BadRequest where `text` has more bytes than the limit of that name."""
     size = len(text.encode("utf-8"))
     if size > limit:
         shown = f"{limit} bytes" if limit % 1024 or limit < 8192 else f"{limit} bytes ({limit // 1024} KiB)"
@@ -203,11 +204,11 @@ def _grammar(value: JsonValue, path: str, request: _Request) -> Gbnf | Lark:
 def _schema(value: JsonValue, path: str, request: _Request) -> JsonSchema:
     """A schema as object, boolean, or JSON text."""
     if isinstance(value, str):
-        _check_size(value, path, request.limits.schema_bytes, "schema_bytes")
+        check_size(value, path, request.limits.schema_bytes, "schema_bytes")
         value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
     if not isinstance(value, Mapping | bool):
         raise wrong_type(path, "a JSON Schema (an object, or its JSON text)", value)
-    _check_size(dump_json(value), path, request.limits.schema_bytes, "schema_bytes")
+    check_size(dump_json(value), path, request.limits.schema_bytes, "schema_bytes")
     return JsonSchema(value, **_schema_options(request))
 
 
@@ -234,17 +235,17 @@ def _choice(value: JsonValue, path: str, request: _Request) -> Choice:
             code="limit_exceeded",
         )
     options = tuple(_text(option, f"{path}[{i}]") for i, option in enumerate(value))
-    _check_size("".join(options), path, limits.choice_bytes, "choice_bytes")
+    check_size("".join(options), path, limits.choice_bytes, "choice_bytes")
     return Choice(options)
 
 
 def _structural_tag(value: JsonValue, path: str, request: _Request) -> StructuralTag:
     """A structural tag as object or JSON text."""
     if isinstance(value, str):
-        _check_size(value, path, request.limits.schema_bytes, "schema_bytes")
+        check_size(value, path, request.limits.schema_bytes, "schema_bytes")
         value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
     spec = _object(value, path)
-    _check_size(dump_json(spec), path, request.limits.schema_bytes, "schema_bytes")
+    check_size(dump_json(spec), path, request.limits.schema_bytes, "schema_bytes")
     return StructuralTag(spec)
 
 
@@ -305,7 +306,7 @@ def _read_legacy(field: _Field, request: _Request) -> _Reading:
 
 def _legacy_choice(value: JsonValue, path: str, request: _Request) -> Choice:
     if isinstance(value, str):
-        _check_size(value, path, 2 * request.limits.choice_bytes, "choice_bytes")
+        check_size(value, path, 2 * request.limits.choice_bytes, "choice_bytes")
         value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
     return _choice(value, path, request)
 

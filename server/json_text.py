@@ -19,6 +19,7 @@ from server.errors import BadRequest
 _STRING = re.compile(rb'"[^"]*"?')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
+_AT_ONCE = 64 * 1024  # brackets
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -88,8 +89,12 @@ def _check_depth(data: bytes, max_depth: int, what: str, param: str | None) -> N
     """Bounds the nesting before anything recursive sees the text: a running sum over the brackets outside strings."""
     bare = _STRING.sub(b"", data.replace(b"\\\\", b"").replace(b'\\"', b""))
     steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > max_depth:
-        raise _too_deep(max_depth, what, param)
+    depth = 0
+    for begin in range(0, len(steps), _AT_ONCE):  # in pieces, so that other threads run in between
+        depths = list(accumulate(steps[begin : begin + _AT_ONCE], initial=depth))
+        if max(depths) > max_depth:
+            raise _too_deep(max_depth, what, param)
+        depth = depths[-1]
 
 
 def _too_deep(max_depth: int, what: str, param: str | None) -> InvalidJson:

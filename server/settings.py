@@ -20,6 +20,7 @@ class RequestLimits:
     choice_bytes: int = 1024 * 1024
     json_depth: int = 200
     body_bytes: int = 16 * 1024 * 1024
+    tokenize_bytes: int = 1024 * 1024
     max_waiting: int = 64
 
 

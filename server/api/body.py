@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -13,17 +13,28 @@ from server.chat.types import JsonObject
 from server.errors import wrong_type
 from server.json_text import parse_json
 
-_LARGE_BYTES = 256 * 1024  # above this the parser runs beside the event loop
+_LARGE_BYTES = 256 * 1024  # above this parser and decoder run beside the event loop
+
+Decoded = TypeVar("Decoded")
 
 
 async def read_json_object(request: Request) -> JsonObject:
     """The body. Raises InvalidJson, BadRequest for JSON that is no object, BodyTooLarge, ClientGone."""
+    return await read_decoded(request, lambda body: body)
+
+
+async def read_decoded(request: Request, decode: Callable[[JsonObject], Decoded]) -> Decoded:
+    """What `decode` makes of the body, in a thread where that takes long. Raises what `decode` does, and as above."""
     try:
         data = await request.body()
     except ClientDisconnect:
         raise ClientGone from None
-    parse = partial(parse_json, data, max_depth=request.app.state.settings.request_limits.json_depth)
-    value = await asyncio.to_thread(parse) if len(data) > _LARGE_BYTES else parse()
-    if not isinstance(value, dict):
-        raise wrong_type("the request body", "a JSON object", value)
-    return cast(JsonObject, value)
+    max_depth = request.app.state.settings.request_limits.json_depth
+
+    def work() -> Decoded:
+        value = parse_json(data, max_depth=max_depth)
+        if not isinstance(value, dict):
+            raise wrong_type("the request body", "a JSON object", value)
+        return decode(cast(JsonObject, value))
+
+    return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()

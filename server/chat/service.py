@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from typing_extensions import assert_never
 
@@ -40,6 +41,9 @@ from server.settings import Settings
 logger = logging.getLogger("gramserve.reasoning")
 
 NO_MARKERS = "reasoning_effort has no effect: the model's vocabulary has no markers of thinking"
+
+
+_LONG_CHARS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,8 @@ class Service:
         for i, prompt in enumerate(request.prompts):
             if request.constraint is not None and request.constraint.is_described and isinstance(prompt, ChatPrompt):
                 prompt = with_description(prompt, request.constraint.constraint)
-            ready = self._with_prompt(base, prompt, model, rules)
+            rendering = partial(self._with_prompt, base, prompt, model, rules)
+            ready = await asyncio.to_thread(rendering) if _is_long(prompt) else rendering()
             turn_format = self._format(request, prompt, ready.prompt, model, rules)
             echo = await _prompt_text(ready, model.engine) if request.echo else None
             if len(request.prompts) > 1:
@@ -243,11 +248,19 @@ class Service:
 # ---- planning
 
 
+def _is_long(prompt: Prompt) -> bool:
+    """Whether a template may take so long over it that the event loop should not wait."""
+    return isinstance(prompt, ChatPrompt) and sum(len(message.content) + 64 for message in prompt.messages) > _LONG_CHARS
+
+
 def _check_tokens(request: GenerateRequest, info: ModelInfo) -> None:
     for token, _ in request.sampling.logit_bias:
         if token >= info.n_vocab:
             raise BadRequest(f"logit_bias: there is no token {token}, the model has {info.n_vocab}", param="logit_bias")
     for prompt in request.prompts:
+        if isinstance(prompt, TokenPrompt) and len(prompt.tokens) > info.n_ctx_slot:
+            message = f"{request.param} has {len(prompt.tokens)} tokens, but the context has room for {info.n_ctx_slot}"
+            raise ContextOverflow(message, param=request.param)
         worst = max(prompt.tokens, default=0) if isinstance(prompt, TokenPrompt) else 0
         if worst >= info.n_vocab:
             raise BadRequest(f"there is no token {worst}, the model has {info.n_vocab}", param=request.param)

@@ -40,6 +40,7 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "choice_bytes": ("request_limits", "choice_bytes"),
     "json_depth": ("request_limits", "json_depth"),
     "body_bytes": ("request_limits", "body_bytes"),
+    "tokenize_bytes": ("request_limits", "tokenize_bytes"),
     "max_waiting": ("request_limits", "max_waiting"),
     "automaton_bytes": ("compile_limits", "automaton_bytes"),
     "compiled_regex_bytes": ("compile_limits", "regex_grammar_bytes"),

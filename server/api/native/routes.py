@@ -14,7 +14,7 @@ from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
 from server.chat.report import report
 from server.chat.types import GenerateRequest, JsonObject
-from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, read_constraint
+from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, check_size, read_constraint
 from server.errors import BadRequest, wrong_type
 
 router = APIRouter()
@@ -41,6 +41,7 @@ async def tokenize(request: Request) -> Response:
     content = body.get("content")
     if not isinstance(content, str):
         raise wrong_type("content", "a string", content)
+    check_size(content, "content", request.app.state.settings.request_limits.tokenize_bytes, "tokenize_bytes")
     model = await request.app.state.manager.engine(_model_name(body))
     tokens = await model.engine.tokenize(
         content,
@@ -49,8 +50,8 @@ async def tokenize(request: Request) -> Response:
     )
     if not _flag(body, "with_pieces", default=False):
         return json_response({"tokens": list(tokens)})
-    pieces = [{"id": token, "piece": _piece(await model.engine.detokenize((token,)))} for token in tokens]
-    return json_response({"tokens": pieces})
+    pieces = {token: _piece(await model.engine.detokenize((token,))) for token in set(tokens)}
+    return json_response({"tokens": [{"id": token, "piece": pieces[token]} for token in tokens]})
 
 
 @router.post("/detokenize")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from server.api.body import read_json_object
+from server.api.body import read_decoded
 from server.api.openai import chat, completions
 from server.api.respond import json_response, respond
 from server.errors import ModelNotFound
@@ -17,8 +17,8 @@ router = APIRouter()
 async def create_chat_completion(request: Request) -> Response:
     """A chat completion, whole or streamed."""
     state = request.app.state
-    body = await read_json_object(request)
-    decoded, fields = chat.decode_request(body, state.settings.request_limits)
+    limits = state.settings.request_limits
+    decoded, fields = await read_decoded(request, lambda body: chat.decode_request(body, limits))
     return await respond(request, state.service.generate(decoded), chat.answer(fields), state.drain)
 
 
@@ -26,8 +26,8 @@ async def create_chat_completion(request: Request) -> Response:
 async def create_completion(request: Request) -> Response:
     """A text completion, whole or streamed."""
     state = request.app.state
-    body = await read_json_object(request)
-    decoded, fields = completions.decode_request(body, state.settings.request_limits)
+    limits = state.settings.request_limits
+    decoded, fields = await read_decoded(request, lambda body: completions.decode_request(body, limits))
     return await respond(request, state.service.generate(decoded), completions.answer(decoded, fields), state.drain)
 
 

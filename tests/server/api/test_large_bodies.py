@@ -1,0 +1,37 @@
+"""Bodies of megabytes: refused or answered, and the event loop serves others meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from server.settings import RequestLimits
+from tests.server.fakes import Served
+
+LARGE = {
+    "brackets": b"[" * 3_000_000,
+    "messages": b'{"messages":[' + b",".join([b'{"role":"user","content":"a"}'] * 60_000) + b"]}",
+    "keys": b'{"messages":[{"role":"user","content":"a"}],' + b",".join(b'"k%d":0' % i for i in range(150_000)) + b"}",
+    "ids": b'{"prompt":[' + b",".join([b"1"] * 1_000_000) + b"]}",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_others_are_served_meanwhile(served: Served, name: str) -> None:
+    path = "/v1/completions" if name == "ids" else "/v1/chat/completions"
+    asking = asyncio.ensure_future(served.client.post(path, content=LARGE[name]))
+    longest = 0.0
+    while not asking.done():
+        begun = time.monotonic()
+        await asyncio.sleep(0.005)
+        longest = max(longest, time.monotonic() - begun)
+    assert asking.result().status_code in (200, 400)
+    assert longest < 0.5  # on one thread each of them takes longer, "messages" seconds
+
+
+async def test_a_text_to_tokenize_has_a_limit(served: Served) -> None:
+    reply = await served.client.post("/tokenize", json={"content": "a" * (RequestLimits().tokenize_bytes + 1)})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "content"
