@@ -71,9 +71,11 @@ class _Rules:
     calls: OpenedCalls = field(default_factory=OpenedCalls)
     wish: ThinkingWish = field(default_factory=ThinkingWish)
 
-    def block(self, prompt: str, max_tokens: int | None) -> Thinking | None:
-        """The block of thinking that the answer to the rendered `prompt` may begin with."""
-        return self.wish.block(prompt, max_tokens, is_constrained=self.outcome is not None)
+    def block(self, prompt: ChatPrompt, text: str, max_tokens: int | None) -> Thinking | None:
+        """The block of thinking that the answer to `prompt`, rendered as `text`, may begin with: none where it goes on."""
+        if prompt.continue_final_message:
+            return None
+        return self.wish.block(text, max_tokens, is_constrained=self.outcome is not None)
 
     @property
     def outcomes(self) -> tuple[CompileOutcome, ...]:
@@ -166,7 +168,7 @@ class Service:
         """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""
         if not isinstance(prompt, ChatPrompt) or not isinstance(text, str):
             return TurnFormat()
-        may_think = request.constraint is None or rules.block(text, request.max_tokens) is not None
+        may_think = request.constraint is None or rules.block(prompt, text, request.max_tokens) is not None
         reasoning = rules.wish.markers(text) if may_think else None
         if request.tools is None:
             return TurnFormat(reasoning=reasoning)
@@ -236,7 +238,7 @@ class Service:
             case ChatPrompt():
                 text = self.render(prompt, model, rules.wish.switch)
                 has_bos = bool(info.bos_token) and text.startswith(info.bos_token)
-                return replace(base, prompt=text, add_special=not has_bos, thinking=rules.block(text, base.max_tokens))
+                return replace(base, prompt=text, add_special=not has_bos, thinking=rules.block(prompt, text, base.max_tokens))
             case TextPrompt(text=text):
                 return replace(base, prompt=text or info.bos_token or info.eos_token, add_special=bool(text))
             case TokenPrompt(tokens=tokens):

@@ -85,7 +85,7 @@ class Course:
         """The reply begins; it may have `n_left` tokens."""
         block = self._route.block
         if block is None:
-            self._begin_answer()
+            self._begin_answer(is_first=True)
         elif block.is_open:
             self._begin_block(block)
         elif block.is_forced:
@@ -262,14 +262,14 @@ class Course:
             self._free(_Phase.GAP)
             self._force(block.gap, self._begin_answer)
 
-    def _begin_answer(self, offered: int | None = None) -> None:
+    def _begin_answer(self, offered: int | None = None, *, is_first: bool = False) -> None:
         if self._route.answer is None:
             self._begin_free(is_at_start=True)
             if offered is not None:
                 self._offered = offered
             return
         self._offered = offered
-        self._hold(_Phase.ANSWER, self._route.answer, offered)
+        self._hold(_Phase.ANSWER, self._route.answer, offered, is_first=is_first)
         if offered is None and self._sampler.must_end():
             self.ended = FinishReason.STOP  # the empty text is the grammar's only sentence
 
@@ -283,11 +283,13 @@ class Course:
         self._phase, self._walk, self._watch = phase, None, Watch(())
         self._sampler.set_grammar(None)
 
-    def _hold(self, phase: _Phase, ruling: Ruling, offered: int | None = None) -> None:
+    def _hold(self, phase: _Phase, ruling: Ruling, offered: int | None = None, *, is_first: bool = False) -> None:
+        """`is_first`: the reply begins, and the sampler may have this grammar already."""
         self._phase, self._watch = phase, Watch(())
         self._walk = None if ruling.new_walk is None else ruling.new_walk()
         self._completes = self._route.on_length != "cut" and ruling.cost is not None
-        self._sampler.set_grammar(ruling.grammar, offered)
+        if not (is_first and self._route.first_grammar is not None):
+            self._sampler.set_grammar(ruling.grammar, offered)
         self._sampler.set_reference(self._walk)
 
     def drop(self) -> None:

@@ -196,8 +196,9 @@ class Intake:
         route = self._route(request, max_new)
         seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(_SEED_BITS)
         job = Job(request, prompt, max_new, samplers=[], route=route, visible=self._visible(request))
+        first = None if route is None else route.first_grammar  # copied here, not in the step loop
         for index in range(request.n):
-            sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), None)
+            sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), first)
             sampler.accept_prompt(prompt)
             job.samplers.append(sampler)
         return job

@@ -66,6 +66,11 @@ class Route:
     on_length: OnLength = "complete"
 
     @property
+    def first_grammar(self) -> Grammar | None:
+        """The grammar that rules from the first token on, if one surely does."""
+        return self.answer.grammar if self.answer is not None and self.block is None else None
+
+    @property
     def needed(self) -> int | None:
         """Tokens of the shortest reply; None where that isn't promised."""
         if self.on_length == "cut" or self.answer is None or self.answer.cost is None:

@@ -48,7 +48,7 @@ class Speller:
         decoded = text.decode("utf-8", "replace")
         for prefix in ("", "\n"):
             tokens = self._vocabulary.tokenize(prefix + decoded, False, False)
-            for start in range(len(tokens)) if prefix else (0,):
+            for start in range(min(3, len(tokens))) if prefix else (0,):  # a space, a line end
                 if self._joined(tokens[start:]) == text and not any(map(self._is_markup, tokens[start:])):
                     return tokens[start:]
         return self._bytes(text)

@@ -175,6 +175,27 @@ async def test_every_profile_is_told_by_its_markers(profile: Any) -> None:
     assert await find_reasoner("no sign of it", FakeEngine()) is None
 
 
+@pytest.mark.parametrize("name", THINKERS)
+async def test_a_forced_call_after_the_thinking(backends: dict[str, LlamaBackend], name: str) -> None:
+    async with serving(backends[name]) as served:
+        for max_tokens in (60, 200):
+            body = await ask(served, tools=[TOOL], tool_choice="required", reasoning_effort="low", max_tokens=max_tokens)
+            (choice,) = body["choices"]
+            calls = choice["message"]["tool_calls"]
+            assert calls
+            assert choice["message"]["reasoning_content"]
+            assert all(0 <= json.loads(call["function"]["arguments"])["n"] <= 99 for call in calls)
+
+
+async def test_a_message_that_goes_on_has_no_block(backends: dict[str, LlamaBackend]) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "I say"}]
+    async with serving(backends["text"]) as served:
+        body = await ask(
+            served, messages=messages, continue_final_message=True, reasoning_effort="high", guided_regex=" [0-9]{3}"
+        )
+        assert re.fullmatch(" [0-9]{3}", body["choices"][0]["message"]["content"])
+
+
 # ---- calls that the model opens by itself
 
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {
