@@ -167,6 +167,9 @@ class Backend(Protocol):
     def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
         """Fill the empty slot `seq_id` with saved KV cells."""
 
+    def truncate_sequence(self, seq_id: int, n_tokens: int) -> bool:
+        """Keep only the first `n_tokens` of the slot's cells; False where this model can't."""
+
     def remove_sequence(self, seq_id: int) -> None:
         """Empty the slot `seq_id`."""
 

@@ -32,6 +32,7 @@ from server.engine.messages import (
     StepOutput,
     TextChunk,
 )
+from server.engine.prefix import Prefixes
 from server.engine.scheduler import Move, PrefillPace, QueueIsFull, Scheduler, Share
 from server.engine.sequence import Job, Sequence
 from server.engine.spelling import Speller
@@ -52,6 +53,9 @@ class Core:
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
         self._speller = Speller(backend.vocabulary)
+        self._prefixes = Prefixes()
+        for slot in range(info.n_slots):
+            backend.remove_sequence(slot)
 
     @property
     def has_work(self) -> bool:
@@ -95,7 +99,7 @@ class Core:
     def cancel(self, job_id: int) -> None:
         """Forget a request; its KV cells are free at once."""
         if (job := self._scheduler.find(job_id)) is not None:
-            self._remove(job)
+            self._remove(job, is_sound=True)
 
     def step(self) -> tuple[EngineEvent, ...]:
         """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order."""
@@ -112,6 +116,8 @@ class Core:
 
     def _move(self, move: Move) -> None:
         """Move a sequence to another slot; one that can't be copied stays where it is."""
+        if self._prefixes.take(move.target) is not None:
+            self._backend.remove_sequence(move.target)
         try:
             self._backend.load_sequence(move.target, self._backend.save_sequence(move.source))
         except BackendError:
@@ -122,19 +128,44 @@ class Core:
             self._backend.remove_sequence(move.source)
 
     def _admit(self) -> None:
-        for sequence in self._scheduler.admit():
+        for sequence in self._scheduler.admit(self._choose_slot):
             self._begin(sequence)
+
+    def _choose_slot(self, job: Job, free: list[int]) -> int:
+        return self._prefixes.choose(job.reusable, free)
 
     def _begin(self, sequence: Sequence) -> None:
         """A choice got its slot. One that comes after its prompt was read starts from the kept logits."""
         job = sequence.job
+        n_cached = self._reuse(sequence)
         if not job.started_at:
             job.started_at = time.monotonic()
-            self._events.append(Started(job.id, len(job.prompt)))
+            self._events.append(Started(job.id, len(job.prompt), n_cached))
         if job.is_prefilled:
             assert job.last_logits is not None
             if self._attempt([job], lambda: self._backend.load_sequence(sequence.seq_id, job.prompt_cells)):
                 self._advance(sequence, job.last_logits)
+
+    def _reuse(self, sequence: Sequence) -> int:
+        """How much of its prompt the choice's slot has left from an earlier one; all else in the slot goes."""
+        job, slot = sequence.job, sequence.seq_id
+        n_cached = self._prefixes.take(slot, job.reusable if job.lead is sequence else ())
+        if n_cached is None:
+            return 0
+        if n_cached and self._backend.truncate_sequence(slot, n_cached):
+            job.n_prefilled = n_cached
+            return n_cached
+        self._backend.remove_sequence(slot)
+        return 0
+
+    def _release(self, sequence: Sequence) -> None:
+        """The slot is idle; what it read of the prompt stays."""
+        job, slot = sequence.job, sequence.seq_id
+        is_worth_it = job.is_prefilled and self._prefixes.is_worth_it(job.prompt)
+        if is_worth_it and self._backend.truncate_sequence(slot, len(job.prompt)):
+            self._prefixes.keep(slot, job.prompt)
+        else:
+            self._backend.remove_sequence(slot)
 
     # -- the batches
 
@@ -329,11 +360,15 @@ class Core:
     def _end(self, sequence: Sequence) -> None:
         sequence.sampler.free()
         self._scheduler.end(sequence)
-        self._backend.remove_sequence(sequence.seq_id)
+        self._release(sequence)
 
-    def _remove(self, job: Job) -> None:
+    def _remove(self, job: Job, is_sound: bool = False) -> None:
+        """`is_sound`: what is in its slots is what it should be."""
         self._scheduler.remove(job)
         for sequence in job.running:
             sequence.sampler.free()
-            self._backend.remove_sequence(sequence.seq_id)
+            if is_sound:
+                self._release(sequence)
+            else:
+                self._backend.remove_sequence(sequence.seq_id)
         job.free_samplers()

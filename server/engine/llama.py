@@ -469,6 +469,11 @@ class LlamaBackend:
         if lib.llama_state_seq_set_data(self._context, saved, len(saved), seq_id) != len(saved):
             raise BackendError("a sequence can't be copied into the KV cache")
 
+    def truncate_sequence(self, seq_id: int, n_tokens: int) -> bool:
+        if lib.llama_memory_seq_pos_min(self._memory, seq_id) != 0:  # a sliding window has lost the beginning
+            return False
+        return bool(lib.llama_memory_seq_rm(self._memory, seq_id, n_tokens, -1))
+
     def remove_sequence(self, seq_id: int) -> None:
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
 

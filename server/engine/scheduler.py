@@ -8,6 +8,7 @@ running goes first, the older of two equals: a request with many choices takes t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.engine.sequence import Job, Sequence
@@ -76,12 +77,14 @@ class Scheduler:
         """The request of that number, waiting or started."""
         return next((job for job in (*self._started, *self._waiting) if job.id == job_id), None)
 
-    def admit(self) -> list[Sequence]:
-        """Start as many choices as there are slots."""
+    def admit(self, choose: Callable[[Job, list[int]], int]) -> list[Sequence]:
+        """Start as many choices as there are slots; `choose` picks one of the free slots for a choice of a job."""
         admitted = []
         free = self._free_slots()
         while free and (job := self._next_job()) is not None:
-            admitted.append(self._start_choice(job, free.pop(0)))
+            slot = choose(job, free)
+            free.remove(slot)
+            admitted.append(self._start_choice(job, slot))
         return admitted
 
     def _free_slots(self) -> list[int]:
@@ -109,7 +112,7 @@ class Scheduler:
         """Close gaps between the slots in use, from the end: llama.cpp decodes only neighbouring slots in one go."""
         moves = []
         running = sorted(self.running, key=lambda sequence: sequence.seq_id)
-        free = self._free_slots()
+        free = [slot for slot in self._free_slots() if running and running[0].seq_id < slot]
         while running and free and free[0] < running[-1].seq_id and running[-1].can_decode:
             sequence = running.pop()
             moves.append(Move(sequence, sequence.seq_id, free.pop(0)))

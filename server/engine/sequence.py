@@ -59,6 +59,11 @@ class Job:
         return self.request.prompt_logprobs is not None
 
     @property
+    def reusable(self) -> tuple[int, ...]:
+        """The prompt, as far as it may be in a slot already: not once it is being read, nor where all of it is to be scored."""
+        return () if self.n_prefilled or self.wants_scores else self.prompt
+
+    @property
     def lead(self) -> Sequence:
         """The choice whose slot reads the prompt."""
         return self.running[0]

@@ -173,6 +173,11 @@ class FakeBackend:
         assert not self.cells.get(seq_id), "the slot is in use"
         self.cells[seq_id] = list(saved)
 
+    def truncate_sequence(self, seq_id: int, n_tokens: int) -> bool:
+        assert n_tokens <= len(self.cells[seq_id])
+        del self.cells[seq_id][n_tokens:]
+        return True
+
     def remove_sequence(self, seq_id: int) -> None:
         self.cells.pop(seq_id, None)
 

@@ -1,0 +1,117 @@
+"""Prompts that idle slots keep: which slot a request gets, and that its reply is the same bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.engine.core import Core
+from server.engine.intake import Intake
+from server.engine.llama import LlamaBackend
+from server.engine.messages import EngineRequest, ModelSpec, Sampling, Started, TextChunk
+from server.engine.prefix import Prefixes
+from tests.server.engine.fake_backend import FakeBackend
+
+LONG = tuple(range(100))
+
+
+def test_which_slot() -> None:
+    prefixes = Prefixes()
+    assert prefixes.choose(LONG, [0, 1]) == 0
+    prefixes.keep(0, LONG[:50])
+    prefixes.keep(2, LONG[:80])
+    assert prefixes.choose(LONG, [0, 1, 2]) == 2
+    assert prefixes.choose(LONG, [0, 1]) == 0
+    assert prefixes.choose((7, *LONG), [0, 1, 2]) == 1, "an empty one"
+    assert prefixes.choose((7, *LONG), [0, 2]) == 0, "the one that was used longest ago"
+    assert prefixes.choose(LONG[:10], [0, 1, 2]) == 1, "too little in common"
+    assert prefixes.take(2, LONG) == 80
+    assert prefixes.take(2, LONG) is None
+    assert prefixes.take(0, LONG[:50]) == 48, "two tokens are always read"
+    assert prefixes.slots == frozenset()
+
+
+class Bench:
+    def __init__(self, backend: LlamaBackend | FakeBackend) -> None:
+        self.core = Core(backend)
+        self.intake = Intake(backend, SimpleQueue(), lambda message: None)
+        self.n_cached: dict[int, int] = {}
+        self.texts: dict[int, str] = {}
+
+    def add(self, id: int, prompt: tuple[int, ...], n: int = 1, max_tokens: int = 24) -> None:
+        request = EngineRequest(id, prompt, n=n, max_tokens=max_tokens, sampling=Sampling(seed=4, temperature=1.0))
+        self.core.add(self.intake.prepare(request))
+
+    def run(self) -> None:
+        while self.core.has_work:
+            self.step()
+
+    def step(self) -> None:
+        for event in self.core.step():
+            match event:
+                case Started(id=id, n_cached_tokens=n_cached):
+                    self.n_cached[id] = n_cached
+                case TextChunk(id=id, index=0, text=text):
+                    self.texts[id] = self.texts.get(id, "") + text
+
+
+@pytest.fixture(scope="module")
+def backend(tiny_bpe: Path) -> LlamaBackend:
+    return LlamaBackend(ModelSpec(str(tiny_bpe), n_ctx=512, n_threads=1))
+
+
+def alone(backend: LlamaBackend, prompt: tuple[int, ...]) -> str:
+    """The reply of a model that holds nothing."""
+    for slot in range(backend.info.n_slots):
+        backend.remove_sequence(slot)
+    bench = Bench(backend)
+    bench.add(1, prompt)
+    bench.run()
+    for slot in range(backend.info.n_slots):
+        backend.remove_sequence(slot)
+    return bench.texts[1]
+
+
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_a_reply_is_the_same_whatever_the_slots_hold(backend: LlamaBackend, data: st.DataObject) -> None:
+    base = tuple((7 * i + 3) % 200 for i in range(120))
+    cuts = data.draw(st.lists(st.integers(1, 120), min_size=2, max_size=6))
+    prompts = [base[:cut] + tuple((11 * i + cut) % 200 for i in range(data.draw(st.integers(1, 60)))) for cut in cuts]
+    expected = [alone(backend, prompt) for prompt in prompts]
+    bench = Bench(backend)
+    for i, prompt in enumerate(prompts):
+        bench.add(i, prompt, n=data.draw(st.integers(1, 3)))
+        for _ in range(data.draw(st.integers(0, 40))):
+            bench.step()
+        if data.draw(st.integers(0, 4)) == 0:
+            bench.core.cancel(99)
+    bench.run()
+    assert [bench.texts.get(i, "") for i in range(len(prompts))] == expected
+
+
+def test_a_conversation_reads_only_what_is_new(backend: LlamaBackend) -> None:
+    bench = Bench(backend)
+    prompt = tuple(range(3, 103))
+    for turn in range(4):
+        bench.add(turn, prompt)
+        bench.run()
+        assert bench.n_cached[turn] == (0 if turn == 0 else len(prompt) - 20)
+        prompt += tuple(range(100, 120))
+
+
+def test_cancelled_and_short_prompts() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=256))
+    bench.add(1, LONG, max_tokens=100)
+    for _ in range(6):
+        bench.step()
+    bench.core.cancel(1)
+    bench.add(2, LONG, max_tokens=4)
+    bench.add(3, LONG[:5], max_tokens=4)
+    bench.run()
+    assert bench.n_cached == {1: 0, 2: 98, 3: 0}
+    assert bench.core._prefixes.slots == {0}
