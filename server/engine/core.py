@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from typing_extensions import assert_never
 
+from converters.grammar.match.matcher import TooManyStacks
 from server.engine.backend import Backend, BackendError, Batch, Logits
 from server.engine.course import Course, DeadEnd, Step
 from server.engine.messages import (
@@ -272,21 +273,23 @@ class Core:
         if sequence.course is None:
             sequence.course = self._begin_course(sequence)
         course = sequence.course
-        match course.choose(lambda: self._draw(sequence, course, logits), sequence.n_left):
+        try:
+            choice = course.choose(lambda: self._draw(sequence, course, logits), sequence.n_left)
+            is_taken = not isinstance(choice, Step) or not choice.is_forced or sequence.sampler.force(choice.token)
+        except TooManyStacks:
+            self._fail(sequence, "the grammar has too many readings of this text")
+            return
+        match choice if is_taken else DeadEnd():
             case FinishReason() as reason:
                 self._finish(sequence, reason)
             case DeadEnd():
                 self._fail(sequence)
-            case Step(token=token, is_forced=False):
-                sequence.sampler.accept(token)
+            case Step(token=token, is_forced=is_forced):
+                if not is_forced:
+                    sequence.sampler.accept(token)
                 self._accept(sequence, token, logits)
-            case Step(token=token):
-                if sequence.sampler.force(token):
-                    self._accept(sequence, token, logits)
-                else:
-                    self._fail(sequence)
-            case choice:
-                assert_never(choice)
+            case other:
+                assert_never(other)
 
     def _begin_course(self, sequence: Sequence) -> Course:
         assert sequence.job.route is not None
@@ -352,8 +355,7 @@ class Core:
         )
         self._end(sequence)
 
-    def _fail(self, sequence: Sequence) -> None:
-        message = "the grammar permits no token of the vocabulary here"
+    def _fail(self, sequence: Sequence, message: str = "the grammar permits no token of the vocabulary here") -> None:
         self._events.append(Failed(sequence.job.id, FailureKind.GENERATION_FAILED, message, index=sequence.index))
         self._end(sequence)
 

@@ -16,6 +16,7 @@ from server.engine.walk import Walk
 from server.engine.watch import Word
 
 _MATCHER_ENTRIES = 50_000  # what one grammar's matcher remembers at most
+_MAX_STACKS = 5000  # readings of a text; llama.cpp would need tens of milliseconds a token for more, or never return
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def make_ruling(grammar: Grammar, tables: bytes, speller: Speller) -> Ruling:
     names = [symbol.token for symbol in first.tokens if isinstance(symbol.token, str)]
     ids = {name: token for name in names if (token := speller.named(name)) is not None}
     completion = Walk(first, speller, ids).completion()
-    matcher = Matcher(first.program, _MATCHER_ENTRIES)  # of the thread that walks
+    matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS)  # of the thread that walks
     matcher.bind_tokens(ids)
     return Ruling(grammar, lambda: Walk(matcher, speller, ids), None if completion is None else len(completion))
 

@@ -14,6 +14,10 @@ import pytest
 
 from converters.compile import compile_constraint
 from converters.constraint import Choice, Constraint, Gbnf, JsonSchema, Regex
+from converters.grammar.gbnf_parser import parse_gbnf
+from converters.grammar.match import build_tables
+from converters.grammar.passes import prepare
+from converters.limits import Budget, Limits
 from server.engine.core import Core
 from server.engine.intake import Intake, Refusal
 from server.engine.llama import LlamaBackend
@@ -72,7 +76,7 @@ class Bench:
 
     def ask_all(self, constraint: Constraint | None, *, seed: int, temperature: float = 1.5, **fields: Any) -> list[Reply]:
         self.n += 1
-        key = None if constraint is None else self.key(constraint)
+        key = fields.pop("grammar_key", None) if constraint is None else self.key(constraint)
         sampling = Sampling(seed=seed, temperature=temperature, top_k=0, top_p=1.0, min_p=0.0)
         request = EngineRequest(self.n, "the cat", sampling=sampling, grammar_key=key, **fields)
         self.core.add(self.intake.prepare(request))
@@ -194,6 +198,17 @@ def test_a_named_end_of_generation_token_is_refused(bpe: Bench) -> None:
     with pytest.raises(Refusal, match="ends the reply"):
         bpe.ask(Gbnf('root ::= "a" <|im_end|>'), max_tokens=5)
     assert bpe.ask(Gbnf('root ::= "a" !<|im_end|>'), max_tokens=5).text.startswith("a")
+
+
+def test_a_text_with_too_many_readings_ends_with_an_error(bpe: Bench) -> None:
+    """Each character may end an item or go on in it, and items are counted: one stack more for each way to have counted."""
+    text = "root ::= x{2,9000}\nx ::= y{1,90}\ny ::= [^q] | [^q] [^q] | [^q] [^q] [^q]"
+    grammar = prepare(parse_gbnf(text), Budget(Limits()))
+    gbnf = "root ::= [^q]*"  # the native sampler is spared
+    bpe.intake._put_grammar(PutGrammar("ambiguous", gbnf, build_tables(grammar)))
+    reply = bpe.ask(grammar_key="ambiguous", max_tokens=400)
+    (failure,) = reply.failures
+    assert "too many readings" in failure.message
 
 
 # ---- thinking
