@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 
 from converters import ConversionError, JsonSchema, compile_constraint
+from converters.constraint import Constraint, Tool, ToolCalls
+from converters.tools.codecs import CODECS
+from converters.tools.parts import ArgumentsDelta, CallEnded, CallStarted, joined
+from converters.tools.splitter import Splitter
 from server.engine.backend import Batch, Logits, SavedSequence
 from server.engine.core import Core
 from server.engine.intake import Intake, Refusal
@@ -63,7 +67,7 @@ class Bench:
     def check(self, row: dict[str, Any]) -> None:
         """Every number of tokens for one schema."""
         try:
-            compiled = compile_constraint(JsonSchema(row["schema"]))
+            compiled = compile_constraint(self.constraint(row))
         except ConversionError:
             self.counts["not compiled"] += 1
             return
@@ -80,13 +84,19 @@ class Bench:
                 self.problems.append(f"{row['id']}: {least - 1} tokens aren't refused")
         self.intake._rulings.clear()
 
+    def constraint(self, row: dict[str, Any]) -> Constraint:
+        return JsonSchema(row["schema"])
+
+    def errors(self, judge: Judge, text: str) -> list[str]:
+        return judge.errors(text)
+
     def needed(self, key: str) -> int | None:
         return self.intake._ruling(key).cost
 
     def judge(self, row: dict[str, Any], judge: Judge, n_tokens: int, seed: int) -> None:
         text = self.reply(row["id"], n_tokens, seed)
         self.counts["replies"] += 1
-        errors = judge.errors(text) if isinstance(text, str) else ["refused"]
+        errors = self.errors(judge, text) if isinstance(text, str) else ["refused"]
         if errors:
             self.problems.append(f"{row['id']} {n_tokens} {seed}: {str(text)[-200:]!r} {errors[0]}")
 
@@ -110,6 +120,37 @@ class Bench:
                     case Failed(message=message):
                         text += f" {message}"
         return text
+
+
+class CallBench(Bench):
+    """The schemas as those of tools, whose call is forced."""
+
+    def constraint(self, row: dict[str, Any]) -> Constraint:
+        return ToolCalls((Tool("get.it", row["schema"]), Tool("other")), "hermes")
+
+    def errors(self, judge: Judge, text: str) -> list[str]:
+        splitter = Splitter(CODECS["hermes"], self.constraint_tools)
+        parts = joined([*splitter.feed(text), *splitter.finish()])
+        names = {part.index: part.name for part in parts if isinstance(part, CallStarted)}
+        if not names or len(names) != sum(isinstance(part, CallEnded) and part.is_whole for part in parts):
+            return ["no whole call"]
+        arguments = {part.index: part.text for part in parts if isinstance(part, ArgumentsDelta)}
+        others = [text for index, text in arguments.items() if names[index] == "other" and text != "{}"]
+        given = [judge.errors(text) for index, text in arguments.items() if names[index] == "get.it"]
+        return [*others, *(error for errors in given for error in errors)]
+
+    constraint_tools = (Tool("get.it"), Tool("other"))
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus isn't here")
+def test_forced_calls_are_complete(default_model: Path) -> None:
+    bench = CallBench(default_model)
+    rows = [row for row in schemas(9, offset=2) if row["id"].startswith("BFCL")]
+    for row in rows[:50]:
+        bench.check(row)
+    assert bench.counts["schemas"] >= 45
+    assert not bench.problems
 
 
 @pytest.mark.conformance
