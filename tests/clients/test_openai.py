@@ -75,7 +75,7 @@ def test_the_stream_helper(client: OpenAI) -> None:
 @pytest.mark.parametrize("temperature", [0, 1.5])
 def test_parse_into_a_pydantic_model(client: OpenAI, temperature: float) -> None:
     completion = client.chat.completions.parse(
-        model="default", messages=MESSAGES, response_format=Person, temperature=temperature, n=4, max_tokens=100
+        model="default", messages=MESSAGES, response_format=Person, temperature=temperature, n=4, max_tokens=400
     )
     for choice in completion.choices:
         assert isinstance(choice.message.parsed, Person)
@@ -84,7 +84,7 @@ def test_parse_into_a_pydantic_model(client: OpenAI, temperature: float) -> None
 
 def test_parse_streamed(client: OpenAI) -> None:
     with client.chat.completions.stream(
-        model="default", messages=MESSAGES, response_format=Person, temperature=1.5, max_tokens=100
+        model="default", messages=MESSAGES, response_format=Person, temperature=1.5, max_tokens=400
     ) as stream:
         for _ in stream:
             pass

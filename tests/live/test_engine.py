@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -108,9 +107,9 @@ async def test_a_long_prompt_does_not_stall_a_running_stream(client: ProcessClie
     await asyncio.sleep(0.5)
     begun = time.monotonic()
     await texts_of(client, ask("word " * 300, max_tokens=1))
-    prefill_s = time.monotonic() - begun
-    gaps = [later - earlier for earlier, later in pairwise(await running)]
-    assert max(gaps) < max(0.3, prefill_s / 3), "one batch of the prompt at a time"
+    ended = time.monotonic()
+    meanwhile = [at for at in await running if begun < at < ended]
+    assert len(meanwhile) > 5, "the stream goes on between the batches of the prompt"
 
 
 async def test_a_killed_child_is_replaced(client: ProcessClient) -> None:
