@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from converters.compile import Compiled
 
 _MAX_SENTENCE = 200
+_MAX_SHORTEST = 100_000  # characters that are written out
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,9 +60,13 @@ def _explain(kind: str, compiled: Compiled, arguments: argparse.Namespace) -> No
         print(f"relaxed      {relaxed.path or 'the root'}: {relaxed.reason}")
     for note in compiled.notes:
         print(f"note         {note}")
-    print(f"shortest     {_quote(matcher.shortest_completion(matcher.start))}")
-    for _ in range(arguments.samples):
-        print(f"random       {_quote(matcher.random_sentence(rng, _MAX_SENTENCE))}")
+    n_least = matcher.least_length(matcher.start)
+    if n_least <= _MAX_SHORTEST:
+        print(f"shortest     {_quote(matcher.shortest_completion(matcher.start))}")
+        for _ in range(arguments.samples):
+            print(f"random       {_quote(matcher.random_sentence(rng, _MAX_SENTENCE))}")
+    else:
+        print(f"shortest     {n_least} characters")
     print(f"\n{compiled.gbnf}", end="" if compiled.gbnf.endswith("\n") else "\n")
 
 

@@ -29,6 +29,7 @@ from server.engine.worker import take_over_pipes
 
 MEMORY_BYTES = 2 * 1024**3
 MAX_EXAMPLE_CHARS = 200
+MAX_SHORTEST_CHARS = 100_000
 _NICENESS = 5  # decoding beside it goes first
 
 
@@ -90,6 +91,9 @@ def _do(job: Job) -> Compiled | tuple[str, ...]:
 
 def _examples(tables: bytes, n_random: int) -> tuple[str, ...]:
     matcher = Matcher.from_tables(tables)
+    n_least = matcher.least_length(matcher.start)
+    if n_least > MAX_SHORTEST_CHARS:
+        raise LimitExceeded(f"the shortest output has {n_least} characters", limit="example_chars", value=MAX_SHORTEST_CHARS)
     rng = random.Random(0)
     shortest = matcher.shortest_completion(matcher.start)
     others = {matcher.random_sentence(rng, MAX_EXAMPLE_CHARS): None for _ in range(n_random)}

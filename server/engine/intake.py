@@ -127,7 +127,7 @@ class Intake:
         if message.key not in self._rulings:
             try:
                 grammar = self._backend.compile_grammar(message.gbnf)
-                self._rulings[message.key] = make_ruling(grammar, message.tables, self._speller)
+                self._rulings[message.key] = make_ruling(grammar, message.tables, self._speller, self._backend.info.n_ctx_slot)
             except GrammarRejected as error:
                 self._rulings[message.key] = error
 

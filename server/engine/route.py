@@ -23,7 +23,8 @@ _MAX_STACKS = 5000  # readings of a text; llama.cpp would need tens of milliseco
 class Ruling:
     """A grammar that is ready for use. `cost`: tokens of the shortest text, None where the vocabulary can't spell it.
 
-    `new_walk` is to be called in the thread that walks.
+    Of a text that fits no context `cost` is only a bound, which is too much as well. `new_walk` is to be called in the thread
+    that walks.
     """
 
     grammar: Grammar
@@ -83,17 +84,25 @@ class Route:
         return (0 if block.is_open else len(block.start)) + inside + len(block.gap) + self.answer.cost
 
 
-def make_ruling(grammar: Grammar, tables: bytes, speller: Speller) -> Ruling:
-    """A grammar with its matcher's tables; without tables nothing is promised of it."""
+def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int) -> Ruling:
+    """A grammar with its matcher's tables; without tables nothing is promised of it. `n_ctx`: tokens of a slot's context."""
     if not tables:
         return Ruling(grammar, None, None)
     first = Matcher.from_tables(tables, _MATCHER_ENTRIES)
     names = [symbol.token for symbol in first.tokens if isinstance(symbol.token, str)]
     ids = {name: token for name in names if (token := speller.named(name)) is not None}
-    completion = Walk(first, speller, ids).completion()
     matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS)  # of the thread that walks
     matcher.bind_tokens(ids)
-    return Ruling(grammar, lambda: Walk(matcher, speller, ids), None if completion is None else len(completion))
+    return Ruling(grammar, lambda: Walk(matcher, speller, ids), _cost(first, speller, ids, n_ctx))
+
+
+def _cost(matcher: Matcher, speller: Speller, ids: dict[str, int], n_ctx: int) -> int | None:
+    """The tokens of the shortest text, which isn't written out where it can't fit: a few counts make a thousand million."""
+    n_symbols = matcher.least_length(matcher.start)
+    if n_symbols > n_ctx and (least := -(-n_symbols // speller.longest_piece)) > n_ctx:
+        return least
+    completion = Walk(matcher, speller, ids).completion()
+    return None if completion is None else len(completion)
 
 
 def make_route(request: EngineRequest, ruling_of: Callable[[str], Ruling], speller: Speller) -> Route | None:

@@ -21,6 +21,11 @@ class Speller:
         self._vocabulary = vocabulary
         self.tokens = lru_cache(_N_REMEMBERED)(self._tokens)
 
+    @property
+    def longest_piece(self) -> int:
+        """The most bytes that one token spells."""
+        return self._vocabulary.longest_piece
+
     def piece(self, token: int) -> bytes:
         """The bytes that a token spells, a control token its name."""
         return self._vocabulary.piece(token)
