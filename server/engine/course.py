@@ -21,7 +21,7 @@ from server.engine.messages import FinishReason
 from server.engine.route import Block, Opening, Route, Ruling
 from server.engine.spelling import Speller
 from server.engine.walk import Walk
-from server.engine.watch import Watch, Word
+from server.engine.watch import Found, Watch, Word
 
 logger = logging.getLogger(__name__)
 
@@ -126,13 +126,23 @@ class Course:
             return self._review_ruled(token, n_left)
         piece = self._speller.piece(token)
         found = self._watch.find(piece)
-        if found is not None and found.n_past:
-            self._forced.extend(self._speller.tokens(piece[: -found.n_past]) or ())
-        elif found is None and self._is_eog(token):
+        if found is not None:
+            tokens = (self._speller.tokens(piece[: -found.n_past]) or ()) if found.n_past else ()
+            if not self._has_room(found, n_left - max(1, len(tokens))):
+                self._end_cut()
+                return self.ended
+            self._forced.extend(tokens)
+        elif self._is_eog(token):
             if self._phase is not _Phase.THINKING or self._route.answer is None:
                 return FinishReason.STOP
             self._close_block()
         return None
+
+    def _has_room(self, found: Found, n_left: int) -> bool:
+        """Whether a call that is about to be opened can be completed with `n_left` tokens."""
+        if self._phase is not _Phase.FREE or self._route.on_length == "cut":
+            return True
+        return n_left >= (self._openings[found.word].ruling.cost or 0)
 
     def _review_ruled(self, token: int, n_left: int) -> Choice | None:
         if token == self._offered:

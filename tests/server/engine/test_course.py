@@ -340,3 +340,15 @@ def test_openings_at_the_start_only(bpe: Bench) -> None:
         text = reply.text.lstrip(" \t\r\n\v\f")
         assert (text[1:3] == "!!") == (text[:1] in tuple("abcdefghi")), reply.text
     assert any("!!" in reply.text for reply in replies)
+
+
+def test_a_call_without_room_is_not_opened(bpe: Bench) -> None:
+    key = bpe.key(Gbnf('root ::= "<" [0-9]{6} ">"'))
+    reasons = set()
+    for max_tokens in range(1, 24):
+        reply = bpe.ask(seed=2, triggers=(Trigger("e", key),), max_tokens=max_tokens, temperature=1.0)
+        assert re.fullmatch(r"([^e]|e<[0-9]{6}>)*", reply.text, re.DOTALL), reply.text
+        assert reply.end is not None
+        reasons.add(reply.end.reason)
+    assert reasons == {FinishReason.LENGTH}
+    assert "<" in reply.text
