@@ -24,6 +24,7 @@ from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
 from server.engine.messages import ModelInfo, ModelSpec, Sampling, TokenLogprobs
 from server.engine.mirostat import Mirostat
+from server.engine.prototypes import Prototypes
 from server.engine.sampling import Candidates, Rules, SequenceSampler, Stage
 from server.engine.special import SpecialCuts
 from server.engine.threads import default_threads
@@ -240,11 +241,8 @@ class LlamaVocabulary:
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         if not parse_special or len(text) < _LONG_TEXT or lib.llama_vocab_get_add_eos(self.handle):
             return self._tokenize(text, add_special, parse_special)
-        first, *others = self._special_cuts.parts(text)
-        tokens = [*self._tokenize(first, add_special, True)]
-        for part in others:
-            tokens += self._tokenize(part, False, True)
-        return tuple(tokens)
+        parts = enumerate(self._special_cuts.parts(text))
+        return tuple(token for i, part in parts for token in self._tokenize(part, add_special and not i, True))
 
     def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
         data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
@@ -344,6 +342,7 @@ class LlamaBackend:
         self._rows: dict[int, NDArray[np.float32]] = {}  # views of llama.cpp's output rows by address
         self._candidates = NativeCandidates(self.vocabulary.n_tokens)
         self._scratch = NativeCandidates(self.vocabulary.n_tokens)
+        self._prototypes: Prototypes[Any] = Prototypes(lib.llama_sampler_clone, lib.llama_sampler_free)
         self.info = self._describe(spec, n_train)
 
     def _load(self, spec: ModelSpec) -> Any:
@@ -531,12 +530,12 @@ class LlamaBackend:
         if penalties != (1.0, 0.0, 0.0) and (last_n := self._last_n(sampling.repeat_last_n)):
             samplers.append(lib.llama_sampler_init_penalties(self.vocabulary.n_tokens, last_n, *penalties))
         if sampling.dry_multiplier > 0:
-            samplers.append(self._dry(sampling))
+            samplers.append(self._prototypes.take(sampling, lambda: self._dry(sampling)))
         return [NativeStage(samplers)] if samplers else []
 
     def _last_n(self, last_n: int) -> int:
-        """-1 is the whole context."""
-        return self._n_ctx_slot if last_n < 0 else last_n
+        """-1 is the whole context; llama.cpp would take memory for more."""
+        return self._n_ctx_slot if last_n < 0 else min(last_n, self._n_ctx_slot)
 
     def _dry(self, sampling: Sampling) -> Any:
         breakers = [breaker.encode() for breaker in sampling.dry_sequence_breakers]

@@ -22,6 +22,8 @@ from server.errors import BadRequest
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_BYTES = 1024
+MAX_BREAKERS = 32
+MAX_BREAKER_BYTES = 40  # llama.cpp cuts longer ones off
 MAX_SEED = 2**32 - 1  # llama.cpp's seeds are 32 bits wide, the last one means "draw one"
 
 
@@ -101,6 +103,9 @@ def _on_length(value: object) -> str:
 def _breakers(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise _wrong("a list of non-empty strings")
+    if len(value) > MAX_BREAKERS or any(len(entry.encode("utf-8")) > MAX_BREAKER_BYTES for entry in value):
+        limits = {"n": MAX_BREAKERS, "size": MAX_BREAKER_BYTES}
+        raise PydanticCustomError("limit", "may have at most {n} strings of at most {size} bytes", limits)
     return tuple(value)
 
 
@@ -223,7 +228,7 @@ def read_fields(model: type[FieldsT], body: JsonObject) -> FieldsT:
     """The scalar fields of a body and its `extra_body`. Raises BadRequest naming the first that is wrong."""
     merged = merge_extra_body(body)
     try:
-        fields = model.model_validate({name: value for name, (_, value) in merged.items()})
+        fields = model.model_validate({name: merged[name][1] for name in model.model_fields if name in merged})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         path = ".".join([merged.get(str(first["loc"][0]), (str(first["loc"][0]),))[0], *map(str, first["loc"][1:])])

@@ -80,6 +80,8 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     (chat(logprobs=True, top_logprobs=21), "top_logprobs"),
     (chat(seed="x"), "seed"),
     (chat(mirostat=3), "mirostat"),
+    (chat(dry_sequence_breakers=["x"] * 33), "dry_sequence_breakers"),
+    (chat(dry_sequence_breakers=["x" * 41]), "dry_sequence_breakers"),
     (chat(on_length="halt"), "on_length"),
     (chat(repeat_penalty=1.1, repetition_penalty=1.2), "repetition_penalty"),
     (chat(add_generation_prompt=True, continue_final_message=True), "add_generation_prompt"),
