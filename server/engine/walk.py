@@ -66,8 +66,11 @@ class Walk:
 
     def _fits(self, state: State, n_tokens: int) -> bool:
         """The tokens are counted only where fewer are left than the completion has bytes."""
-        if _CHAR_BYTES * (self._matcher.least_length(state) + 1) <= n_tokens:
+        n_symbols = self._matcher.least_length(state)
+        if _CHAR_BYTES * (n_symbols + 1) <= n_tokens:
             return True
+        if n_symbols > n_tokens * self._speller.longest_piece:
+            return False
         parts = self._completion(state)
         if sum(len(part) if isinstance(part, bytes) else 1 for part in parts) <= n_tokens:
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -142,6 +143,14 @@ def test_a_reply_is_complete_with_any_number_of_tokens(bench: Bench, name: str) 
             assert reply.end is not None
             assert reply.end.n_completion_tokens <= least + extra
             jsonschema.validate(json.loads(reply.text), schema)
+
+
+def test_an_endless_way_is_not_written_out_to_be_counted(bpe: Bench) -> None:
+    """What could begin here would need more characters than there is memory."""
+    begun = time.monotonic()
+    reply = bpe.ask(Gbnf('root ::= "a" [b-z]* ("!" x{2000})?\nx ::= y{2000}\ny ::= [0-9]{2000}'), max_tokens=30)
+    assert re.fullmatch("a[b-z]*", reply.text)
+    assert time.monotonic() - begun < 3
 
 
 def test_half_characters_are_ended(bench: Bench) -> None:
