@@ -251,7 +251,15 @@ class Core:
     # -- a sequence
 
     def _advance(self, sequence: Sequence, logits: Logits) -> None:
-        """Draw the next token of a sequence and tell what came of it."""
+        """Draw the next token of a sequence and tell what came of it. A bug there ends this choice, and no other."""
+        try:
+            self._go_on(sequence, logits)
+        except Exception as error:
+            logger.exception("request %d, choice %d failed", sequence.job.id, sequence.index)
+            if sequence in sequence.job.running:
+                self._fail(sequence, f"internal error: {type(error).__name__}: {error}")
+
+    def _go_on(self, sequence: Sequence, logits: Logits) -> None:
         if sequence.n_left <= 0:
             self._finish(sequence, FinishReason.LENGTH)  # max_tokens 0: only the prompt was wanted
         elif sequence.job.route is None:

@@ -35,7 +35,8 @@ class Mirostat:
         """Keep the candidates that are not too surprising, likeliest first."""
         probabilities = _softmax(candidates.logits)
         if self.version == 2:
-            kept = np.flatnonzero(probabilities >= 2.0**-self.mu)
+            with np.errstate(over="ignore"):
+                kept = np.flatnonzero(probabilities >= np.exp2(-self.mu))
             kept = kept if len(kept) else np.array([np.argmax(probabilities)])
         else:
             kept = _likeliest(probabilities, self._n_by_slope(probabilities))
@@ -69,7 +70,7 @@ class Mirostat:
         if abs(epsilon) < _LIMIT or exponent < _LIMIT:
             return len(probabilities)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            k = np.power(epsilon * 2.0**self.mu / (1 - np.power(float(len(probabilities)), -epsilon)), 1 / exponent)
+            k = np.power(epsilon * np.exp2(self.mu) / (1 - np.power(float(len(probabilities)), -epsilon)), 1 / exponent)
         return len(probabilities) if not np.isfinite(k) else min(max(int(k), 1), len(probabilities))
 
 

@@ -27,7 +27,7 @@ from server.engine.messages import (
     TextChunk,
 )
 from server.engine.scheduler import PrefillPace
-from tests.server.engine.fake_backend import FakeBackend
+from tests.server.engine.fake_backend import FakeBackend, FakeSampler
 
 
 class Bench:
@@ -469,3 +469,23 @@ def test_a_request_is_the_same_alone_and_beside_others() -> None:
         return [bench.text(1, index) for index in range(3)]
 
     assert texts(0) == texts(5)
+
+
+def test_a_bug_in_one_choice_s_sampler_ends_that_choice_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.add(1, "broken")
+    bench.add(2, "fine")
+    broken = bench.core._scheduler.find(1)
+    assert broken is not None
+
+    def fail(self: FakeSampler, logits: Any) -> int | None:
+        if self is broken.samplers[0]:
+            raise OverflowError("too large")
+        return draw(self, logits)
+
+    draw = FakeSampler.draw
+    monkeypatch.setattr(FakeSampler, "draw", fail)
+    bench.run()
+    assert [failed.index for failed in bench.failures(1)] == [0]
+    assert len(bench.finished(2)) == 1
+    assert bench.is_clean()
