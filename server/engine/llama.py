@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
+from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
 from server.engine.logprobs import score_row
@@ -522,16 +523,14 @@ class LlamaBackend:
     def _weigh(self, sampling: Sampling) -> list[Stage]:
         """Bias, penalties and DRY: what changes logits token by token."""
         samplers = []
-        biases = [(token, bias) for token, bias in sampling.logit_bias if bias > -np.inf]
-        if biases:
-            array = (lib.llama_logit_bias * len(biases))(*(lib.llama_logit_bias(*bias) for bias in biases))
-            samplers.append(lib.llama_sampler_init_logit_bias(self.vocabulary.n_tokens, len(biases), array))
+        biases = tuple((token, bias) for token, bias in sampling.logit_bias if bias > -np.inf)
+        first: list[Stage] = [LogitBias(biases, self.vocabulary.n_tokens)] if biases else []
         penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
         if penalties != (1.0, 0.0, 0.0) and (last_n := self._last_n(sampling.repeat_last_n)):
             samplers.append(lib.llama_sampler_init_penalties(self.vocabulary.n_tokens, last_n, *penalties))
         if sampling.dry_multiplier > 0:
             samplers.append(self._prototypes.take(sampling, lambda: self._dry(sampling)))
-        return [NativeStage(samplers)] if samplers else []
+        return [*first, NativeStage(samplers)] if samplers else first
 
     def _last_n(self, last_n: int) -> int:
         """-1 is the whole context; llama.cpp would take memory for more."""
