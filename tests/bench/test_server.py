@@ -28,9 +28,10 @@ def test_together_is_faster_than_in_turn(measured_server: LiveServer) -> None:
     measured_server.chat(max_tokens=4)
     compile_all(measured_server)
     ratios = []
-    for _ in range(5):
-        alone = _rate(lambda: [run_one(measured_server, fields) for fields, _ in EIGHT])
-        together = _rate(lambda: run_together(measured_server))
+    for number in range(5):  # every round has a prompt of its own, so that none is read from the prompt cache
+        prompt = f"{number} times: write what you like."
+        alone = _rate(lambda prompt=f"First {prompt}": [run_one(measured_server, fields, prompt) for fields, _ in EIGHT])
+        together = _rate(lambda prompt=f"Then {prompt}": run_together(measured_server, prompt))
         ratios.append(together / alone)
         print(f"\none after another {alone:.1f} tok/s, together {together:.1f} tok/s, ratio {ratios[-1]:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")

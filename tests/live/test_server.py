@@ -38,10 +38,10 @@ EIGHT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def run_one(server: LiveServer, fields: dict[str, Any]) -> tuple[list[str], int]:
-    reply = httpx.post(
-        f"{server.url}/v1/chat/completions", json=body(n=2, temperature=1, seed=3, max_tokens=200, **fields), timeout=120
-    ).json()
+def run_one(server: LiveServer, fields: dict[str, Any], prompt: str = "hi") -> tuple[list[str], int]:
+    """Two texts of one request, and the number of their tokens."""
+    request = body(prompt, n=2, temperature=1, seed=3, max_tokens=200, **fields)
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=request, timeout=120).json()
     return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
 
 
@@ -51,10 +51,10 @@ def compile_all(server: LiveServer) -> None:
         assert server.client.post("/v1/constraints/compile", json=fields).status_code == 200
 
 
-def run_together(server: LiveServer) -> list[tuple[list[str], int]]:
-    """The eight requests at once: the two texts and the number of tokens of each."""
+def run_together(server: LiveServer, prompt: str = "hi") -> list[tuple[list[str], int]]:
+    """The eight requests at once."""
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda entry: run_one(server, entry[0]), EIGHT))
+        return list(pool.map(lambda entry: run_one(server, entry[0], prompt), EIGHT))
 
 
 def check_texts(replies: list[tuple[list[str], int]]) -> None:
