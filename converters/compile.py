@@ -76,7 +76,7 @@ def compile_constraint(constraint: Constraint, options: CompileOptions | None = 
 def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, started: float) -> Compiled:
     source = _lower(constraint, options, budget)
     prepared = prepare(source.grammar, budget)
-    text_form = printable(prepared)
+    text_form = printable(prepared, budget)
     gbnf = print_prepared(text_form)
     _check_size(gbnf, constraint, options.limits)
     budget.check_deadline()

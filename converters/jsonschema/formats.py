@@ -73,7 +73,7 @@ def _uri(more: str = "", private: str = "", *, relative: bool = False) -> str:
     name = rf"A-Za-z0-9._~!$&'()*+,;={more}-"
     hexed = "%[0-9A-Fa-f]{2}"
     pchar = f"(?:[:@{name}]|{hexed})"
-    host = rf"(?:\[(?:{_IPV6}|[vV][0-9A-Fa-f]+\.[:{name.replace(more, '') if more else name}]+)\]|(?:[{name}]|{hexed})*)"
+    host = rf"(?:\[(?:{_IPV6}|v[0-9A-Fa-f]+\.[:{name.replace(more, '') if more else name}]+)\]|(?:[{name}]|{hexed})*)"
     authority = f"(?:(?:[:{name}]|{hexed})*@)?{host}(?::[0-9]*)?"
     segments = f"(?:/{pchar}*)*"
     path = f"(?://{authority}{segments}|/(?:{pchar}+{segments})?|{pchar}+{segments})?"

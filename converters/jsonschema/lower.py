@@ -159,8 +159,8 @@ class Lowering:
         if facts not in self._shared:
             integers = self.algebra.space.integers
             if number.is_plain(facts):
-                whole = number.INTEGER if integers == "value" else number.WRITTEN_INTEGER
-                hint, expr = ("integer", whole) if facts.integral else ("number", number.NUMBER)
+                hint = "integer" if facts.integral else "number"
+                expr = number.plain_expr(hint, bool(facts.integral), integers, self.book)
                 self._shared[facts] = self.book.add(hint, expr)
             else:
                 dfa = number.number_dfa(facts, integers, self.algebra.space.budget)

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from converters.automata import NOTHING, Dfa, minimise, trim
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import Expr, alt, chars, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq
 from converters.jsonschema.schema import Integers
 from converters.jsonschema.shape import NumberFacts
 from converters.jsonschema.value import fraction_digits
@@ -32,19 +32,21 @@ _MINUS, _POINT = 10, 11
 _DIGIT = chars(CharSet.span(ord("0"), ord("9")))
 _NONZERO = chars(CharSet.span(ord("1"), ord("9")))
 _SIGN, _E = chars(CharSet.of("+-")), chars(CharSet.of("eE"))
-_WHOLE = seq(opt(lit("-")), alt(lit("0"), seq(_NONZERO, rep(_DIGIT, 0, MAX_DIGITS - 1))))
-_FRACTION = seq(lit("."), rep(_DIGIT, 1, MAX_DIGITS))
 
-NUMBER: Expr = seq(_WHOLE, opt(_FRACTION), opt(seq(_E, opt(_SIGN), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))))
-"""Any number."""
-INTEGER: Expr = seq(
-    _WHOLE,
-    opt(seq(lit("."), rep(lit("0"), 1, MAX_DIGITS))),
-    opt(seq(_E, opt(lit("+")), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))),
-)
-"""Any integral number, from draft 6 on: also 1.0 and 1e3."""
-WRITTEN_INTEGER: Expr = _WHOLE
-"""Any integer of draft 4, where 1.0 is none."""
+
+def plain_expr(hint: str, integral: bool, integers: Integers, book: RuleBook) -> Expr:
+    """Any number, or any integral one: from draft 6 on also 1.0 and 1e3. First characters as alternatives, tails as rules:
+    that is what llama.cpp walks with the fewest steps."""
+    options: list[Expr] = [EMPTY]
+    if not integral or integers == "value":
+        digits, sign = (lit("0"), lit("+")) if integral else (_DIGIT, _SIGN)
+        exponent = seq(_E, opt(sign), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))
+        fraction = seq(lit("."), digits, rep(digits, 0, MAX_DIGITS - 1), alt(exponent, EMPTY))
+        options = [fraction, exponent, EMPTY]
+    tail = book.add(f"{hint}-tail", alt(*options)) if len(options) > 1 else EMPTY
+    unsigned = (seq(lit("0"), tail), seq(_NONZERO, rep(_DIGIT, 0, MAX_DIGITS - 1), tail))
+    return alt(seq(lit("-"), book.add(f"{hint}-unsigned", alt(*unsigned))), *unsigned)
+
 
 State: TypeAlias = "tuple[object, ...] | str | int"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from converters.grammar.expr import Grammar
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
+from converters.grammar.passes.heads import hoist_heads, splice_options
 from converters.grammar.passes.inline import inline_small_rules
 from converters.grammar.passes.left_recursion import remove_left_recursion
 from converters.grammar.passes.names import legal_names
@@ -44,6 +45,9 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
     return grammar
 
 
-def printable(grammar: Grammar) -> Grammar:
-    """A prepared grammar with the counts and names that llama.cpp's text can have."""
-    return legal_names(split_repetitions(grammar))
+def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:
+    """A prepared grammar with the counts and names that llama.cpp's text can have, and few levels of rules to walk."""
+    budget = budget or Budget()
+    grammar = split_repetitions(hoist_heads(grammar, budget))
+    budget.check_deadline()
+    return legal_names(splice_options(grammar, budget))

@@ -15,17 +15,18 @@ def factor_prefixes(grammar: Grammar) -> Grammar:
 
     Before → after: `root ::= "abc" | "abd" | x "+" | x | "-" | "*"` → `root ::= "ab" [cd] | x ("+" | "") | [*-]`
     """
-    return each_rule(grammar, _factor)
+    return each_rule(grammar, factor)
 
 
-def _factor(expr: Expr) -> Expr:
+def factor(expr: Expr) -> Expr:
+    """One expression with its common beginnings joined; the same object when there are none."""
     parts = below(expr)
     if not parts:
         return expr
     changed = False
     new: list[Expr] = []
     for part in parts:
-        factored = _factor(part)
+        factored = factor(part)
         changed = changed or factored is not part
         new.append(factored)
     if isinstance(expr, Alt):

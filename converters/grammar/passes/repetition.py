@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converters.errors import LimitExceeded
-from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.walk import FreshNames, below, nodes
 
 CHAIN = 1000
@@ -38,7 +38,9 @@ def split_repetitions(grammar: Grammar) -> Grammar:
     splitter = _Splitter(grammar)
     rules = {name: splitter.split(expr) if _has_count(expr) else expr for name, expr in grammar.rules.items()}
     _check_total(splitter.rules)
-    return Grammar({**rules, **splitter.rules}, grammar.root) if splitter.rules else grammar
+    if all(rules[name] is expr for name, expr in grammar.rules.items()):
+        return grammar
+    return Grammar({**rules, **splitter.rules}, grammar.root)
 
 
 def _check_total(counted: Mapping[str, Expr]) -> None:
@@ -53,12 +55,16 @@ def _has_count(expr: Expr) -> bool:
 
 
 def needs_split(node: Rep) -> bool:
-    """False for what llama.cpp reads well as it stands: `x*`, `x+`, `x?`, and small counts of one symbol."""
+    """False for what llama.cpp reads well as it stands: `+`, and `*`, `?` and small counts of one symbol."""
+    if _is_loop(node) or node.max == 1:
+        return not is_symbol(node.item)
     if node.max is None:
         return node.min > 1 and not (node.min <= SHARED and is_symbol(node.item))
-    if node.max <= 1:
-        return False
     return not (is_symbol(node.item) and node.max <= SHARED)
+
+
+def _is_loop(node: Rep) -> bool:
+    return node.min == 0 and node.max is None
 
 
 def is_symbol(expr: Expr) -> bool:
@@ -82,16 +88,32 @@ class _Splitter:
         if not below(expr):
             return expr
         parts = [self.split(child) for child in below(expr)]
+        if all(a is b for a, b in zip(parts, below(expr), strict=True)):
+            return expr
         if isinstance(expr, Seq):
             return seq(*parts)
         return alt(*parts)
 
     def _split_rep(self, node: Rep) -> Expr:
+        if node.max == 1:  # `(x | "")` is one level for llama.cpp, `(x)?` is two
+            return alt(node.item, EMPTY)
+        if _is_loop(node):
+            return self._loop(node.item)
         item = node.item if is_symbol(node.item) else self._rule("item", node.item)
         required = self._exactly(item, node.min)
         if node.max is None:
             return seq(required, rep(item))
         return seq(required, self._up_to(item, node.max - node.min))
+
+    def _loop(self, item: Expr) -> Expr:
+        """`x*` as `more ::= x more | ""`: one level, where `(x)*` is two."""
+        key = Rep(item, 0, None)
+        if key not in self._made:
+            more = Ref(self._names.make("more"))
+            self._made[key] = more
+            options = item.options if isinstance(item, Alt) else (item,)
+            self.rules[more.name] = alt(*(seq(option, more) for option in options), EMPTY)
+        return self._made[key]
 
     def _rule(self, hint: str, expr: Expr) -> Expr:
         """The rule for `expr`: equal expressions share one."""

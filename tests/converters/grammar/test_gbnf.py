@@ -18,9 +18,10 @@ PRINTED: list[tuple[Expr, str]] = [
     (EMPTY, '""'),
     (seq(lit("a"), alt(lit("b"), seq(lit("c"), Ref("x")))), '"a" ("b" | "c" x)'),
     (alt(seq(lit("a"), Ref("x")), EMPTY), '"a" x | ""'),
-    (rep(alt(lit("a"), Ref("x"))), '("a" | x)*'),
+    (rep(alt(lit("a"), Ref("x")), 1), '("a" | x)+'),
+    (opt(alt(lit("a"), Ref("x"))), '"a" | x | ""'),
     (rep(lit("ab"), 1), '"ab"+'),
-    (opt(Rep(lit("a"), 2, None)), '("a"{2,})?'),
+    (opt(Rep(lit("a"), 2, None)), '"a"{2,} | ""'),
     (Rep(Ref("x"), 2, 4), "x{2,4}"),
     (seq(Token("<think>"), Token(7, negated=True)), "<think> !<[7]>"),
 ]

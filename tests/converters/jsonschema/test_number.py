@@ -5,9 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from converters.errors import LimitExceeded
 from converters.jsonschema.number import is_empty, number_dfa
 from converters.jsonschema.shape import NumberFacts
 from converters.limits import Budget
@@ -44,7 +45,10 @@ def spellings(x: Fraction) -> list[str]:
 @settings(max_examples=80, deadline=None)
 @given(facts, st.data())
 def test_words_are_the_numbers(f: NumberFacts, data: st.DataObject) -> None:
-    dfa = number_dfa(f, "value", Budget())
+    try:
+        dfa = number_dfa(f, "value", Budget())
+    except LimitExceeded:  # multiples of 100 that are none of 99, from 2222 on
+        reject()
     if is_empty(f, "value"):
         assert dfa.is_empty()
     near = [x for x in (f.low, f.high, *f.excluded) if x is not None]
