@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from converters.grammar.gbnf_parser import parse_gbnf
+from converters.grammar.match import Matcher, build_tables
 from server.engine.messages import FinishReason
 from tests.server.api.sse import events
 from tests.server.fakes import FakeEngine, Served, serve, with_info
@@ -148,7 +150,10 @@ async def test_how_many_calls(served: Served, choice: Any, parallel: bool | None
     await served.chat(tools=[WEATHER], tool_choice=choice, parallel_tool_calls=parallel)
     key = served.engine.requests[-1].grammar_key
     assert key is not None
-    assert ("*" in served.engine.grammars[key].partition("\n")[0]) == is_many
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+    matcher = Matcher.from_tables(build_tables(parse_gbnf(served.engine.grammars[key])))
+    assert matcher.accepts(call)
+    assert matcher.accepts(f"{call}\n{call}") == is_many
 
 
 @pytest.mark.parametrize(
