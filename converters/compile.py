@@ -77,10 +77,10 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
     source = _lower(constraint, options, budget)
     prepared = prepare(source.grammar, budget)
     text_form = printable(prepared, budget)
-    gbnf = print_prepared(text_form)
+    gbnf = print_prepared(text_form, budget)
     _check_size(gbnf, constraint, options.limits)
     budget.check_deadline()
-    tables = build_tables(prepared)
+    tables = build_tables(prepared, budget)
     if _holds_grammar(constraint):
         check_stacks(text_form, budget)
     budget.check_deadline()
@@ -135,10 +135,10 @@ def _lower(constraint: Constraint, options: CompileOptions, budget: Budget) -> _
             grammar, notes = structural_tag_grammar(spec, options, budget, _embedder(budget))
             return _Source(grammar, (), notes)
         case ToolCalls():
-            from converters.tools.lower import tool_calls_grammar
+            from converters.tools.relax import relaxed_tool_calls_grammar
 
-            grammar, notes = tool_calls_grammar(constraint, options, budget, _embedder(budget))
-            return _Source(grammar, (), notes)
+            grammar, relaxed, notes = relaxed_tool_calls_grammar(constraint, options, budget, _embedder(budget))
+            return _Source(grammar, relaxed, notes)
         case _:
             assert_never(constraint)
 

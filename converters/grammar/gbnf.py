@@ -11,6 +11,7 @@ from converters.grammar.charset import CharSet
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.passes import printable
 from converters.grammar.passes.spell import drop_unspellable
+from converters.limits import Budget
 
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _LITERAL_ESCAPES = _SHORT_ESCAPES | {'"': '\\"'}
@@ -25,13 +26,17 @@ def print_grammar(grammar: Grammar) -> str:
     Classes are always printed as the ranges they have, never negated: so neither surrogates nor numbers past U+10FFFF,
     which broken UTF-8 would decode to, get through. Left recursion and dead ends are the passes' business (`prepare`).
     """
-    return print_prepared(printable(drop_unspellable(grammar)))
+    return print_prepared(printable(drop_unspellable(grammar, Budget())))
 
 
-def print_prepared(grammar: Grammar) -> str:
-    """The text of a grammar that `passes.printable` made."""
+def print_prepared(grammar: Grammar, budget: Budget | None = None) -> str:
+    """The text of a grammar that `passes.printable` made. Raises LimitExceeded past the budget's deadline."""
+    budget = budget or Budget()
     lines = [f"root ::= {_print(grammar.rules['root'], 0)}"]
-    lines.extend([f"{name} ::= {_print(expr, 0)}" for name, expr in grammar.rules.items() if name != "root"])
+    for name, expr in grammar.rules.items():
+        budget.check_deadline()
+        if name != "root":
+            lines.append(f"{name} ::= {_print(expr, 0)}")
     return "\n".join(lines) + "\n"
 
 

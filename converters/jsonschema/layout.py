@@ -49,4 +49,4 @@ def _gap_of_pattern(pattern: str, book: RuleBook, budget: Budget) -> Expr:
     dfa: Dfa = regex_dfa(pattern, "match", budget)
     if dfa.is_empty() or any((charset - BLANKS) for state in range(dfa.n_states) for charset, _ in dfa.edges(state)):
         raise InvalidSource("whitespace_pattern must match only spaces, tabs and line ends")
-    return book.add("gap", to_expr(dfa, book, "gap"))
+    return book.add("gap", to_expr(dfa, book, "gap", None, budget))

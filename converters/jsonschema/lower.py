@@ -143,7 +143,7 @@ class Lowering:
                 dfa = union(dfa, self.algebra.strings.language(facts), self.algebra.space.budget)
         except LimitExceeded:
             return None
-        return seq(lit('"'), to_expr(dfa, self.book, "text", JSON), lit('"'))
+        return seq(lit('"'), to_expr(dfa, self.book, "text", JSON, self.algebra.space.budget), lit('"'))
 
     def _string(self, facts: StringFacts) -> Expr:
         if facts not in self._shared:
@@ -164,7 +164,7 @@ class Lowering:
                 self._shared[facts] = self.book.add(hint, expr)
             else:
                 dfa = number.number_dfa(facts, integers, self.algebra.space.budget)
-                expr = to_expr(dfa, self.book, "number")
+                expr = to_expr(dfa, self.book, "number", None, self.algebra.space.budget)
                 self._shared[facts] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
         return self._shared[facts]
 

@@ -45,7 +45,7 @@ class KeyTexts:
 
     def of_language(self, dfa: Dfa) -> Expr:
         """The keys of a language."""
-        return seq(lit('"'), to_expr(dfa, self.book, "key", DUMPS), lit('"'))
+        return seq(lit('"'), to_expr(dfa, self.book, "key", DUMPS, self.budget), lit('"'))
 
     def except_for(self, keys: Iterable[str]) -> Expr:
         """Every key but `keys`."""

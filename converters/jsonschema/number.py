@@ -148,7 +148,10 @@ def _outcome(a: int, b: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The magnitude is (`wanted`) or is not a multiple of `divisor` / 10**`places`. States: (remainder, digits read); "off"."""
+    """The magnitude is (`wanted`) or is not a multiple of `divisor` / 10**`places`. States: (remainder, digits read); "off".
+
+    A multiple has no more than `places` digits after its point, or one zero: a model may never stop writing zeros.
+    """
 
     divisor: int
     places: int
@@ -170,9 +173,11 @@ class Divided:
         assert isinstance(state, tuple)
         n = state[1]
         assert isinstance(n, int)
-        if n == self.places:
-            return state if digit == 0 else None if self.wanted else "off"
-        return self._next(state, digit, n + 1)
+        if n < self.places:
+            return self._next(state, digit, n + 1)
+        if not self.wanted:
+            return state if digit == 0 else "off"
+        return (state[0], 1) if digit == n == 0 else None
 
     def _next(self, state: tuple[object, ...], digit: int, n: int) -> State:
         remainder = state[0]
@@ -186,7 +191,7 @@ class Divided:
         remainder, n = state
         assert isinstance(remainder, int)
         assert isinstance(n, int)
-        return (remainder * 10 ** (self.places - n) % self.divisor == 0) is self.wanted
+        return (remainder * 10 ** max(self.places - n, 0) % self.divisor == 0) is self.wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +339,7 @@ def _explored(sides: Sequence[_Side], budget: Budget, path: str) -> Dfa:
 
     begun = {i: start for i, side in enumerate(sides) if (start := side.start()) is not None}
     for node in todo:
-        budget.tick()
+        budget.check_deadline()
         row: dict[int, int] = {}
         if node is None:
             for i, start in begun.items():

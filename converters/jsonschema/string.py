@@ -112,7 +112,7 @@ class Strings:
                 return seq(QUOTE, rep(chars.any(), facts.min, facts.min), chars.to_the_end())
             return seq(QUOTE, rep(chars.any(), facts.min, facts.max), QUOTE)
         try:
-            expr = to_expr(self.language(facts), book, "text", JSON)
+            expr = to_expr(self.language(facts), book, "text", JSON, self._budget)
         except LimitExceeded:
             whole = self.language(replace(facts, min=0, max=None))
             counted = counted_expr(whole, facts.min, facts.max, book, self._budget)

@@ -86,7 +86,7 @@ class _Lowering:
 
     def check_callable(self, tools: list[ToolGrammar], grammar: Grammar) -> None:
         """Every tool can be called: one without valid arguments must not vanish from the grammar in silence."""
-        ending = ending_rules(grammar)
+        ending = ending_rules(grammar, self.budget)
         for i, tool in enumerate(tools):
             if isinstance(tool.arguments, Ref) and tool.arguments.name not in ending:
                 raise Unsatisfiable(f"no arguments of the tool {tool.name!r} are valid", path=f"/{i}/parameters")

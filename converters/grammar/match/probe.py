@@ -23,7 +23,7 @@ def check_stacks(printable: Grammar, budget: Budget) -> None:
     `printable` is the grammar as it will be printed. Looks along random sentences, and where the number grows fastest: a
     heuristic, so that `root ::= "+" ("a" | root+)*` and its kind are refused before a model has to walk them.
     """
-    matcher = Matcher(lower(printable), max_stacks=MAX_STACKS)
+    matcher = Matcher(lower(printable, budget), max_stacks=MAX_STACKS)
     try:
         _walk_sentences(matcher, budget)
         _walk_greedily(matcher, budget)

@@ -11,23 +11,25 @@ from typing_extensions import assert_never
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.match.program import CHAR, END, ENDLESS, REF, REP, SET, TOKEN, UNBOUNDED, Program
+from converters.limits import Budget
 
 
-def build_tables(grammar: Grammar) -> bytes:
+def build_tables(grammar: Grammar, budget: Budget | None = None) -> bytes:
     """The tables of `Matcher.from_tables`. `grammar` has no left recursion and nothing nullable under a repetition without
-    end (`passes.prepare` sees to both); counts of any size stay counts."""
-    return lower(grammar).to_bytes()
+    end (`passes.prepare` sees to both); counts of any size stay counts. Raises LimitExceeded past the budget's deadline."""
+    return lower(grammar, budget).to_bytes()
 
 
-def lower(grammar: Grammar) -> Program:
+def lower(grammar: Grammar, budget: Budget | None = None) -> Program:
     """`grammar` as a program."""
-    return _Lowering(grammar).program()
+    return _Lowering(grammar, budget or Budget()).program()
 
 
 class _Lowering:
     """Lowers breadth first: what is nested waits in `todo` for a rule of its own."""
 
-    def __init__(self, grammar: Grammar) -> None:
+    def __init__(self, grammar: Grammar, budget: Budget) -> None:
+        self.budget = budget
         self.kind = bytearray()
         self.arg = array("I")
         self.sequences: list[_Sequence] = []
@@ -42,6 +44,7 @@ class _Lowering:
             self.rule_ids[name] = self.new_rule(grammar.rules[name])
         rule = 0
         while self.todo:
+            budget.tick()
             expr = self.todo.popleft()
             for option in expr.options if isinstance(expr, Alt) else (expr,):
                 self.emit_sequence(rule, option)
@@ -154,6 +157,7 @@ class _Lowering:
                 users[rule].append((i, times))
         heapify(ready)
         while ready:
+            self.budget.tick()
             length, i = heappop(ready)
             rule = self.sequences[i].rule
             if least[rule] != ENDLESS:

@@ -33,14 +33,14 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
     """`grammar` in the form that can be walked: same language, every sentence's beginning leads to an end, no left recursion,
     nothing empty is repeated. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
     for run in TIDY:
-        grammar = run(grammar)
+        grammar = run(grammar, budget)
         budget.check_deadline()
-    corners = LeftCorners.of(grammar)
+    corners = LeftCorners.of(grammar, budget)
     if corners.recursive_parts:
         for run in (remove_left_recursion, *TIDY_AGAIN):
-            grammar = run(grammar)
+            grammar = run(grammar, budget)
             budget.check_deadline()
-        corners = LeftCorners.of(grammar)
+        corners = LeftCorners.of(grammar, budget)
     corners.check()
     return grammar
 
@@ -48,6 +48,6 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
 def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:
     """A prepared grammar with the counts and names that llama.cpp's text can have, and few levels of rules to walk."""
     budget = budget or Budget()
-    grammar = split_repetitions(hoist_heads(grammar, budget))
+    grammar = split_repetitions(hoist_heads(grammar, budget), budget)
     budget.check_deadline()
     return legal_names(splice_options(grammar, budget))

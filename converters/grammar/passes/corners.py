@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from converters.errors import LimitExceeded
 from converters.grammar.expr import Grammar
 from converters.grammar.passes.fixpoint import components, left_refs, nullable_rules
+from converters.limits import Budget
 
 MAX_WAYS = 50_000
 MAX_DEPTH = 5_000
@@ -24,10 +25,11 @@ class LeftCorners:
     parts: list[list[str]]
 
     @staticmethod
-    def of(grammar: Grammar) -> LeftCorners:
+    def of(grammar: Grammar, budget: Budget) -> LeftCorners:
         """The graph, and its strongly connected parts, each after those it leads to."""
-        nullable = nullable_rules(grammar)
+        nullable = nullable_rules(grammar, budget)
         graph = {name: left_refs(expr, nullable) for name, expr in grammar.rules.items()}
+        budget.check_deadline()
         return LeftCorners(nullable, graph, components(graph))
 
     @property

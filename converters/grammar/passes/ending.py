@@ -6,14 +6,15 @@ from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref
 from converters.grammar.passes.fixpoint import ending_rules
 from converters.grammar.passes.walk import each_rule, refs, rewrite
+from converters.limits import Budget
 
 
-def drop_endless(grammar: Grammar) -> Grammar:
+def drop_endless(grammar: Grammar, budget: Budget) -> Grammar:
     """Take out alternatives that can't end, and the rules that have no other. Raises Unsatisfiable when nothing is left.
 
     Before → after: `root ::= "a" | "b" dead; dead ::= "c" dead` → `root ::= "a"`
     """
-    ending = ending_rules(grammar)
+    ending = ending_rules(grammar, budget)
     if grammar.root not in ending:
         raise Unsatisfiable("the grammar matches nothing at all: no sentence of it can ever end")
     if len(ending) == len(grammar.rules):
@@ -23,10 +24,10 @@ def drop_endless(grammar: Grammar) -> Grammar:
         return NEVER if isinstance(leaf, Ref) and leaf.name not in ending else leaf
 
     kept = Grammar({name: expr for name, expr in grammar.rules.items() if name in ending}, grammar.root)
-    return each_rule(kept, lambda expr: rewrite(expr, prune))
+    return each_rule(kept, lambda expr: rewrite(expr, prune), budget)
 
 
-def drop_unreachable(grammar: Grammar) -> Grammar:
+def drop_unreachable(grammar: Grammar, budget: Budget) -> Grammar:
     """Take out rules that the entry rule never comes to.
 
     Before → after: `root ::= "a"; other ::= "b"` → `root ::= "a"`
@@ -34,6 +35,7 @@ def drop_unreachable(grammar: Grammar) -> Grammar:
     reached = {grammar.root}
     todo = [grammar.root]
     while todo:
+        budget.tick()
         for name in refs(grammar.rules[todo.pop()]):
             if name not in reached:
                 reached.add(name)

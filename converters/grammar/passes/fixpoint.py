@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq
 from converters.grammar.passes.walk import refs
+from converters.limits import Budget
 
 Holds = Callable[[Expr, set[str]], bool]
 SWEEPS = 3
 """How often all rules are looked at before a work list pays."""
 
 
-def least_set(rules: Mapping[str, Expr], holds: Holds) -> set[str]:
+def least_set(rules: Mapping[str, Expr], holds: Holds, budget: Budget) -> set[str]:
     """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`.
 
     `holds` must be monotone: a larger set never makes it false.
@@ -21,11 +22,12 @@ def least_set(rules: Mapping[str, Expr], holds: Holds) -> set[str]:
     found: set[str] = set()
     pending = list(rules)[::-1]  # rules tend to come after those that use them
     for _ in range(SWEEPS):
+        budget.check_deadline()
         left = [name for name in pending if not _found_now(name, rules, holds, found)]
         if len(left) == len(pending):
             return found
         pending = left
-    _finish(rules, holds, found, pending)
+    _finish(rules, holds, found, pending, budget)
     return found
 
 
@@ -36,7 +38,7 @@ def _found_now(name: str, rules: Mapping[str, Expr], holds: Holds, found: set[st
     return is_member
 
 
-def _finish(rules: Mapping[str, Expr], holds: Holds, found: set[str], pending: list[str]) -> None:
+def _finish(rules: Mapping[str, Expr], holds: Holds, found: set[str], pending: list[str], budget: Budget) -> None:
     """By a work list: each rule is looked at again only when one that it refers to has been found."""
     used_by: dict[str, list[str]] = {name: [] for name in rules}
     for name in pending:
@@ -44,15 +46,16 @@ def _finish(rules: Mapping[str, Expr], holds: Holds, found: set[str], pending: l
             used_by[used].append(name)
     todo = deque(pending)
     while todo:
+        budget.tick()
         name = todo.popleft()
         if name not in found and holds(rules[name], found):
             found.add(name)
             todo.extend([user for user in used_by[name] if user not in found])
 
 
-def nullable_rules(grammar: Grammar) -> set[str]:
+def nullable_rules(grammar: Grammar, budget: Budget) -> set[str]:
     """The rules that match the empty string."""
-    return least_set(grammar.rules, is_nullable)
+    return least_set(grammar.rules, is_nullable, budget)
 
 
 def is_nullable(expr: Expr, nullable: set[str]) -> bool:
@@ -66,9 +69,9 @@ def is_nullable(expr: Expr, nullable: set[str]) -> bool:
     return isinstance(expr, Rep) and (expr.min == 0 or is_nullable(expr.item, nullable))
 
 
-def ending_rules(grammar: Grammar) -> set[str]:
+def ending_rules(grammar: Grammar, budget: Budget) -> set[str]:
     """The rules that have a sentence at all."""
-    return least_set(grammar.rules, can_end)
+    return least_set(grammar.rules, can_end, budget)
 
 
 def can_end(expr: Expr, ending: set[str]) -> bool:

@@ -49,7 +49,7 @@ def hoist_heads(grammar: Grammar, budget: Budget) -> Grammar:
 
     rules: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
-        budget.tick()
+        budget.check_deadline()
         if name in names:
             continue
         if name not in heads or not isinstance(_first(expr), Ref):
@@ -111,7 +111,7 @@ def splice_options(grammar: Grammar, budget: Budget) -> Grammar:
     spliced = (
         (name, _splice(grammar.rules[name], known)) for name, found in called.items() if not known.keys().isdisjoint(found)
     )
-    return drop_unreachable(replace_rules(grammar, spliced))
+    return drop_unreachable(replace_rules(grammar, spliced), budget)
 
 
 def _worth_it(able: Mapping[str, Expr], calls: Iterable[str]) -> dict[str, Expr]:

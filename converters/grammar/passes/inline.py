@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from converters.grammar.expr import Chars, Expr, Grammar, Lit, Ref, Seq
 from converters.grammar.passes.walk import each_rule, rewrite
+from converters.limits import Budget
 
 MAX_LITERAL = 8
 MAX_RANGES = 2
 
 
-def inline_small_rules(grammar: Grammar) -> Grammar:
+def inline_small_rules(grammar: Grammar, budget: Budget) -> Grammar:
     """Put the expression of a rule in its place where that is as short as its name.
 
     Before → after: `root ::= x y; x ::= y; y ::= "a"` → `root ::= "aa"`
@@ -23,7 +24,7 @@ def inline_small_rules(grammar: Grammar) -> Grammar:
         return final.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
 
     kept = {name: expr for name, expr in grammar.rules.items() if name not in small or final[name] == Ref(name)}
-    return each_rule(Grammar(kept, grammar.root), lambda expr: rewrite(expr, put))
+    return each_rule(Grammar(kept, grammar.root), lambda expr: rewrite(expr, put), budget)
 
 
 def _is_small(expr: Expr) -> bool:

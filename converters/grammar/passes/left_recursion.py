@@ -17,18 +17,19 @@ from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Grammar, Lit
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.fixpoint import is_nullable, left_refs
 from converters.grammar.passes.nonempty import NonEmpty
+from converters.limits import Budget
 
 MAX_RULES = 60
 MAX_ROUNDS = 8
 
 
-def remove_left_recursion(grammar: Grammar) -> Grammar:
+def remove_left_recursion(grammar: Grammar, budget: Budget) -> Grammar:
     """No rule begins with itself. Raises UnsupportedFeature, naming a rule, when that would take too many rules.
 
     Before → after: `root ::= root "a" | "b"` → `root ::= "b" "a"*`
     """
     for _ in range(MAX_ROUNDS):
-        corners = LeftCorners.of(grammar)
+        corners = LeftCorners.of(grammar, budget)
         recursive = corners.recursive_parts
         if not recursive:
             return grammar
@@ -38,8 +39,10 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
         rules = dict(grammar.rules)
         systems = [_Untangling(part, grammar, maker, rules) for part in recursive]  # one may need the names of another
         for system in systems:
+            budget.check_deadline()
             system.run()
         while made := maker.take():
+            budget.check_deadline()
             rules.update(made)
         grammar = Grammar(rules, grammar.root)
     raise _unsupported(recursive[0])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.walk import FreshNames, below
+from converters.limits import Budget
 
 MAX_HEIGHT = 40
 """Levels that an expression may have."""
 CUT_HEIGHT = 20
 
 
-def cut_deep_expressions(grammar: Grammar) -> Grammar:
+def cut_deep_expressions(grammar: Grammar, budget: Budget) -> Grammar:
     """Give parts of very deep expressions rules of their own. Works in the depth of nothing but the heap.
 
     Before → after: `root ::= ("a" ("a" … )?)?` → `root ::= ("a" … deep)?; deep ::= ("a" …)?`
     """
+    budget.check_deadline()
     if all(_is_shallow(expr) for expr in grammar.rules.values()):
         return grammar
     names = FreshNames(grammar.rules)

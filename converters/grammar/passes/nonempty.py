@@ -8,11 +8,12 @@ from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, 
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
 from converters.grammar.passes.walk import FreshNames, below, nodes
+from converters.limits import Budget
 
 MAX_INLINE_RESTS = 8
 
 
-def strip_nullable_items(grammar: Grammar) -> Grammar:
+def strip_nullable_items(grammar: Grammar, budget: Budget) -> Grammar:
     """What is repeated never matches the empty string, and a repetition of a repetition is one.
 
     Before → after: `root ::= x{2,5} ("b"*)+; x ::= "" | "a"` → `root ::= "a"{0,5} "b"*`
@@ -22,13 +23,14 @@ def strip_nullable_items(grammar: Grammar) -> Grammar:
         isinstance(node, Rep) and not isinstance(node.item, (Lit, Chars)) for e in grammar.rules.values() for node in nodes(e)
     ):
         return grammar
-    maker = NonEmpty(grammar)
+    maker = NonEmpty(grammar, nullable_rules(grammar, budget))
     rules = {name: _strip(expr, maker) for name, expr in grammar.rules.items()}
     while made := maker.take():
+        budget.check_deadline()
         rules.update({name: _strip(expr, maker) for name, expr in made.items()})
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
-    return drop_unreachable(drop_endless(Grammar(rules, grammar.root)))
+    return drop_unreachable(drop_endless(Grammar(rules, grammar.root), budget), budget)
 
 
 def _strip(expr: Expr, maker: NonEmpty) -> Expr:
@@ -79,8 +81,8 @@ def collapse(expr: Expr) -> Expr:
 class NonEmpty:
     """Makes expressions for a language less the empty string. `take` gives the rules that they need."""
 
-    def __init__(self, grammar: Grammar, nullable: set[str] | None = None) -> None:
-        self.nullable = nullable_rules(grammar) if nullable is None else nullable
+    def __init__(self, grammar: Grammar, nullable: set[str]) -> None:
+        self.nullable = nullable
         self._pending: dict[str, Expr] = {}
         self._promised: list[str] = []
         self._rests: dict[str, Expr] = {}

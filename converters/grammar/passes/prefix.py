@@ -5,17 +5,18 @@ from __future__ import annotations
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Rep, Seq, alt, chars, lit, opt, rep, seq
 from converters.grammar.passes.walk import below, each_rule
+from converters.limits import Budget
 
 MAX_SHARED = 50
 """How deep shared beginnings nest; below that alternatives stay as they are."""
 
 
-def factor_prefixes(grammar: Grammar) -> Grammar:
+def factor_prefixes(grammar: Grammar, budget: Budget) -> Grammar:
     """Join alternatives with a common beginning, and alternatives of one character.
 
     Before → after: `root ::= "abc" | "abd" | x "+" | x | "-" | "*"` → `root ::= "ab" [cd] | x ("+" | "") | [*-]`
     """
-    return each_rule(grammar, factor)
+    return each_rule(grammar, factor, budget)
 
 
 def factor(expr: Expr) -> Expr:

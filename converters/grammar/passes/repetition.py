@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from converters.errors import LimitExceeded
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.walk import FreshNames, below, nodes
+from converters.limits import Budget
 
 CHAIN = 1000
 """The largest count that is printed as such: llama.cpp makes one rule of each optional item, and walks them one by one."""
@@ -24,7 +25,7 @@ SHARED = 8
 """A repetition with at least so many optional items gets a rule of its own, shared by its equals."""
 
 
-def split_repetitions(grammar: Grammar) -> Grammar:
+def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
     """Rewrite counts into what llama.cpp reads as it is meant.
 
     Before → after: `root ::= ("a" "b"?){0,2500}` →
@@ -36,7 +37,10 @@ def split_repetitions(grammar: Grammar) -> Grammar:
     One block is walked while the count may go on, beside one tail that may end at any item: two stacks, not 2500.
     """
     splitter = _Splitter(grammar)
-    rules = {name: splitter.split(expr) if _has_count(expr) else expr for name, expr in grammar.rules.items()}
+    rules: dict[str, Expr] = {}
+    for name, expr in grammar.rules.items():
+        budget.check_deadline()
+        rules[name] = splitter.split(expr) if _has_count(expr) else expr
     _check_total(splitter.rules)
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar

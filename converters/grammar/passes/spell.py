@@ -5,16 +5,17 @@ from __future__ import annotations
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import NEVER, Alt, Chars, Expr, Grammar, Lit, chars
 from converters.grammar.passes.walk import each_rule, nodes, rewrite
+from converters.limits import Budget
 
 NUL = CharSet.of("\0")
 
 
-def drop_unspellable(grammar: Grammar) -> Grammar:
+def drop_unspellable(grammar: Grammar, budget: Budget) -> Grammar:
     """Take out what llama.cpp's text can't carry.
 
     Before → after: `root ::= [\\x00-z] | "a\\x00b"` → `root ::= [\\x01-z]`
     """
-    return each_rule(grammar, _spell)
+    return each_rule(grammar, _spell, budget)
 
 
 def _spell(expr: Expr) -> Expr:

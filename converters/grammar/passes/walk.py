@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
+from converters.limits import Budget
 
 
 def nodes(expr: Expr) -> Iterator[Expr]:
@@ -73,10 +74,11 @@ def replace_rules(grammar: Grammar, rules: Iterable[tuple[str, Expr]]) -> Gramma
     return Grammar(merged, grammar.root)
 
 
-def each_rule(grammar: Grammar, change: Callable[[Expr], Expr]) -> Grammar:
-    """`grammar` with `change` made to every rule; the same object when nothing changed."""
+def each_rule(grammar: Grammar, change: Callable[[Expr], Expr], budget: Budget) -> Grammar:
+    """`grammar` with `change` made to every rule; the same object when nothing changed. Raises LimitExceeded."""
     changed: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
+        budget.check_deadline()
         new = change(expr)
         if new is not expr:
             changed[name] = new

@@ -22,6 +22,8 @@ ROWS: dict[str, tuple[Any, list[str], list[str]]] = {
     "huge range": ({"type": "integer", "minimum": -(2**70), "maximum": 2**70}, [str(2**70), str(-(2**70))], [str(2**70 + 1)]),
     "decimal range": ({"minimum": 0.1, "exclusiveMaximum": 0.25}, ["0.1", "0.2499", '"x"'], ["0.25", "0.09", "0", "1"]),
     "multipleOf": ({"type": "number", "multipleOf": 0.01}, ["0.07", "-1", "1.10"], ["0.001", "1.005"]),
+    "no endless zeros": ({"type": "integer", "minimum": 0, "maximum": 100}, ["100", "7.0"], ["7.00", "100.00", "0." + "0" * 50]),
+    "no endless zeros of a multiple": ({"type": "number", "multipleOf": 0.25}, ["0.50", "1.0"], ["0.500", "1.000"]),
     "multiple in range": ({"type": "integer", "multipleOf": 7, "minimum": 10, "maximum": 30}, ["14", "28"], ["7", "15", "35"]),
     "length": ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"é\U0001f600"', r'"\n\u0041"'], ['"a"', '"abcd"']),
     "long length": ({"type": "string", "maxLength": 2500}, ['"' + "x" * 2500 + '"'], ['"' + "x" * 2501 + '"']),
