@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from typing_extensions import assert_never
 
@@ -80,6 +81,7 @@ def _print_count(low: int, high: int | None) -> str:
     return f"{{{low},{'' if high is None else high}}}"
 
 
+@lru_cache(2048)
 def print_literal(text: str) -> str:
     """`text` in double quotes."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
@@ -87,6 +89,7 @@ def print_literal(text: str) -> str:
     return '"' + "".join([_LITERAL_ESCAPES.get(c) or (c if c.isprintable() else _print_hex(ord(c))) for c in text]) + '"'
 
 
+@lru_cache(2048)
 def print_class(charset: CharSet) -> str:
     """`charset` in square brackets; a single character as a literal, which llama.cpp reads as the same."""
     if len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]:

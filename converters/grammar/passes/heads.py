@@ -117,7 +117,7 @@ def splice_options(grammar: Grammar, budget: Budget) -> Grammar:
 def _worth_it(able: Mapping[str, Expr], calls: Iterable[str]) -> dict[str, Expr]:
     """The rules to write out at their `calls`: as many as MAX_GROWTH allows, those that add least first."""
     times = Counter(calls)
-    sizes = {name: sum(1 for _ in nodes(able[name])) for name in times}
+    sizes = {name: len(nodes(able[name])) for name in times}
     growth = {name: times[name] * size for name, size in sizes.items()}
     kept: dict[str, Expr] = {}
     left = MAX_GROWTH

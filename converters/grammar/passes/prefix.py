@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import is_
+
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Rep, Seq, alt, chars, lit, opt, rep, seq
 from converters.grammar.passes.walk import below, each_rule
@@ -24,12 +26,8 @@ def factor(expr: Expr) -> Expr:
     parts = below(expr)
     if not parts:
         return expr
-    changed = False
-    new: list[Expr] = []
-    for part in parts:
-        factored = factor(part)
-        changed = changed or factored is not part
-        new.append(factored)
+    new = [factor(part) if isinstance(part, (Seq, Alt, Rep)) else part for part in parts]
+    changed = not all(map(is_, new, parts))
     if isinstance(expr, Alt):
         return _join(new, expr if not changed else None, MAX_SHARED)
     if not changed:

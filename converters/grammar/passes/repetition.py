@@ -7,10 +7,11 @@ rule. So no printed count is larger than CHAIN, every counted item is one symbol
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 
 from converters.errors import LimitExceeded
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
-from converters.grammar.passes.walk import FreshNames, below, nodes
+from converters.grammar.passes.walk import FreshNames
 from converters.limits import Budget
 
 CHAIN = 1000
@@ -40,7 +41,7 @@ def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
     rules: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
         budget.check_deadline()
-        rules[name] = splitter.split(expr) if _has_count(expr) else expr
+        rules[name] = splitter.split(expr)
     _check_total(splitter.rules)
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
@@ -52,10 +53,6 @@ def _check_total(counted: Mapping[str, Expr]) -> None:
     if total > MAX_TOTAL:
         reason = f"the counts of the repetitions add up to {total}, more than {MAX_TOTAL}"
         raise LimitExceeded(reason, limit="repetition_total", value=MAX_TOTAL)
-
-
-def _has_count(expr: Expr) -> bool:
-    return any(isinstance(node, Rep) and needs_split(node) for node in nodes(expr))
 
 
 def needs_split(node: Rep) -> bool:
@@ -89,14 +86,18 @@ class _Splitter:
             item = self.split(expr.item)
             node = expr if item is expr.item else Rep(item, expr.min, expr.max)
             return self._split_rep(node) if needs_split(node) else node
-        if not below(expr):
-            return expr
-        parts = [self.split(child) for child in below(expr)]
-        if all(a is b for a, b in zip(parts, below(expr), strict=True)):
-            return expr
         if isinstance(expr, Seq):
-            return seq(*parts)
-        return alt(*parts)
+            items = self._split_each(expr.items)
+            return expr if items is expr.items else seq(*items)
+        if isinstance(expr, Alt):
+            options = self._split_each(expr.options)
+            return expr if options is expr.options else alt(*options)
+        return expr
+
+    def _split_each(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """`split` of each; the same tuple when nothing changed."""
+        new = [self.split(expr) if isinstance(expr, (Seq, Alt, Rep)) else expr for expr in exprs]
+        return exprs if all(map(is_, new, exprs)) else tuple(new)
 
     def _split_rep(self, node: Rep) -> Expr:
         if node.max == 1:  # `(x | "")` is one level for llama.cpp, `(x)?` is two

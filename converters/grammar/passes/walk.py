@@ -5,24 +5,26 @@ No pass lives here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
 from converters.limits import Budget
 
 
-def nodes(expr: Expr) -> Iterator[Expr]:
+def nodes(expr: Expr) -> list[Expr]:
     """`expr` and every expression below it, each before what is below it; children in order."""
+    found: list[Expr] = []
     todo = [expr]
     while todo:
         node = todo.pop()
-        yield node
+        found.append(node)
         if isinstance(node, Seq):
-            todo.extend(reversed(node.items))
+            todo.extend(node.items[::-1])
         elif isinstance(node, Alt):
-            todo.extend(reversed(node.options))
+            todo.extend(node.options[::-1])
         elif isinstance(node, Rep):
             todo.append(node.item)
+    return found
 
 
 def refs(expr: Expr) -> list[str]:
