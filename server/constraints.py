@@ -72,6 +72,11 @@ def read_constraint(body: JsonObject, limits: RequestLimits) -> RequestedConstra
     return None
 
 
+def read_options(body: JsonObject, limits: RequestLimits) -> CompileOptions:
+    """How a request wants its constraints compiled: the options that belong to no field alone. Raises BadRequest."""
+    return _read_options(_Request(_gather_fields(body), limits))
+
+
 def merge_extra_body(body: JsonObject) -> dict[str, tuple[str, JsonValue]]:
     """Every non-null field by name, with its path: those of the body, and those of a nested `extra_body`.
 

@@ -119,6 +119,13 @@ class Service:
             async for event in events:
                 yield event
 
+    async def whole_constraint(self, request: GenerateRequest) -> types.RequestedConstraint | None:
+        """What holds the answer from its first token: the request's constraint with what its tools make of it."""
+        if request.tools is None:
+            return request.constraint
+        model = await self.manager.engine(request.model)
+        return (await self._with_tools(request, model))[0].constraint
+
     async def _with_tools(self, request: GenerateRequest, model: LoadedModel) -> tuple[GenerateRequest, OpenedCalls]:
         """The request with what its tools hold the whole answer to, and what holds calls that the model opens by itself."""
         prompt = request.prompts[0]

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from converters.compile import CompileOptions
 from converters.constraint import ToolCalls
 from converters.errors import ConversionError, InvalidSource
 from converters.tools.codec import Call, Codec
@@ -43,7 +42,7 @@ async def tool_constraint(
         )
     calls = ToolCalls(use.tools, codec.name, use.is_parallel, await _marker_tokens(codec, engine))
     if use.is_forced or content is None:
-        return RequestedConstraint(calls, CompileOptions(), use.choice, "tool", "tools", paths=use.paths)
+        return RequestedConstraint(calls, use.options, use.choice, "tool", "tools", paths=use.paths)
     return replace(content, constraint=replace(calls, content=content.constraint), paths=use.paths)
 
 
@@ -66,7 +65,7 @@ async def opened_calls(compiler: ConstraintCompiler, use: ToolUse, codec: Codec,
     for opening in codec.openings:
         for text in opening.triggers:
             try:
-                outcome = await compiler.compile(replace(calls, opening=text), CompileOptions())
+                outcome = await compiler.compile(replace(calls, opening=text), use.options)
             except InvalidSource as error:
                 raise reject(error, "tools", use.paths) from None
             except ConversionError as error:

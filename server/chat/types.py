@@ -98,6 +98,7 @@ class ToolUse:
     """The tools that a model may call. `paths` are their places in the request, `choice` the field that says how to use them.
 
     is_forced: the answer is a call. is_parallel: there may be several. shown: all tools in OpenAI's form, for the template.
+    options: how the request wants its constraints compiled.
     """
 
     tools: tuple[Tool, ...]
@@ -106,6 +107,7 @@ class ToolUse:
     is_forced: bool = False
     is_parallel: bool = True
     choice: str = "tool_choice"
+    options: CompileOptions = field(default_factory=CompileOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from server.api.body import read_json_object
 from server.api.interrupt import run_interruptibly
-from server.api.openai.chat import decode_prompt
+from server.api.openai.chat import decode_prompt, decode_tool_use
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
 from server.chat.report import report
-from server.chat.types import GenerateRequest, JsonObject
+from server.chat.types import ChatPrompt, GenerateRequest, JsonObject
 from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, check_size, read_constraint
 from server.errors import BadRequest, wrong_type
+from server.settings import RequestLimits
 
 router = APIRouter()
 
@@ -88,12 +89,18 @@ async def compile_constraint(request: Request) -> Response:
     """The constraint fields of a request → the report: its GBNF, what it cost, what was relaxed, what it lets through."""
     body = await read_json_object(request)
     state = request.app.state
-    requested = read_constraint(body, state.settings.request_limits)
+    requested = await state.service.whole_constraint(_constrained(body, state.settings.request_limits))
     if requested is None:
         names = ", ".join([*GUIDED_FIELDS, *EXCLUSIVE_FIELDS])
-        raise BadRequest(f"no constraint is set; the fields are {names}")
+        raise BadRequest(f"no constraint is set; the fields are {names}, and tools with a tool_choice that forces a call")
     work = report(state.service.compiler, requested)
     return json_response(await run_interruptibly(work, request.receive, state.drain))
+
+
+def _constrained(body: JsonObject, limits: RequestLimits) -> GenerateRequest:
+    """The constraint fields and the tools of a request whose messages don't matter."""
+    tools = decode_tool_use(body, limits)
+    return GenerateRequest((ChatPrompt(()),), _model_name(body), constraint=read_constraint(body, limits), tools=tools)
 
 
 def _model_name(body: JsonObject) -> str | None:

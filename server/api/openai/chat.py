@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from typing_extensions import assert_never
@@ -35,8 +35,9 @@ from server.chat.types import (
     TokenLogprob,
     TokenLogprobs,
     ToolCall,
+    ToolUse,
 )
-from server.constraints import merge_extra_body, read_constraint
+from server.constraints import merge_extra_body, read_constraint, read_options
 from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
 from server.settings import RequestLimits
 
@@ -48,7 +49,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
     fields = read_fields(ChatFields, body)
     if fields.top_logprobs and not fields.logprobs:
         raise BadRequest("top_logprobs needs logprobs: true", param="top_logprobs")
-    tools = decode_tools(merge_extra_body(body), limits)
+    tools = decode_tool_use(body, limits)
     request = GenerateRequest(
         prompts=(decode_prompt(body, fields, limits),),
         model=fields.model,
@@ -64,6 +65,12 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         param="messages",
     )
     return request, fields
+
+
+def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
+    """How the request uses tools, its options for compiling among it. Raises BadRequest naming the field."""
+    tools = decode_tools(merge_extra_body(body), limits)
+    return None if tools is None else replace(tools, options=read_options(body, limits))
 
 
 def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -> ChatPrompt:

@@ -106,6 +106,47 @@ async def test_a_lenient_answer_tells_it_in_the_header(served: Served, stream: b
     assert "X-Constraint-Warnings" not in exact.headers
 
 
+TOOL = {"type": "function", "function": {"name": "get_it", "parameters": {"properties": {"a": UNIQUE}, "required": ["a"]}}}
+FORCED = {"tools": [NAMED | {"function": {"name": "other"}}, TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+
+
+async def test_the_report_of_forced_calls(served: Served) -> None:
+    parameters = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"]}
+    tool = {"type": "function", "function": {"name": "get_it", "parameters": parameters}}
+    fields = {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "get_it"}}}
+    report = (await served.client.post("/v1/constraints/compile", json={**fields, "guided_regex": "a"})).json()
+    assert (report["source"], report["kind"], report["relaxed"]) == ("tool_choice", "tool", [])
+    for text in [report["shortest"], *report["random"]]:
+        call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        assert call["name"] == "get_it"
+        assert 1 <= call["arguments"]["n"] <= 9
+    without_force = await served.client.post("/v1/constraints/compile", json={"tools": [tool]})
+    assert without_force.status_code == 400
+    unknown = await served.client.post("/v1/constraints/compile", json={"tools": [tool], "tool_choice": OTHER})
+    assert unknown.json()["error"]["code"] == "unknown_tool"
+
+
+async def test_a_lenient_request_relaxes_its_tools(served: Served) -> None:
+    refused = await served.chat(**FORCED)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "tools[1].function.parameters.properties.a.uniqueItems"
+    report = (await served.client.post("/v1/constraints/compile", json={**FORCED, "lenient": True})).json()
+    assert [entry["path"] for entry in report["relaxed"]] == ["/1/parameters/properties/a/uniqueItems"]
+    reply = await served.chat(**FORCED, lenient=True)
+    assert reply.status_code == 200
+    (entry,) = json.loads(reply.headers["X-Constraint-Warnings"])
+    assert entry["path"] == "/1/parameters/properties/a/uniqueItems"
+
+
+async def test_a_lenient_request_relaxes_its_constraint_beside_tools(served: Served) -> None:
+    fields = {"tools": [TOOL], "guided_json": UNIQUE}
+    assert (await served.chat(**fields)).status_code == 400
+    reply = await served.chat(**fields, lenient=True)
+    assert reply.status_code == 200
+    paths = [entry["path"] for entry in json.loads(reply.headers["X-Constraint-Warnings"])]
+    assert sorted(paths) == ["/0/parameters/properties/a/uniqueItems", "/uniqueItems"]
+
+
 async def test_the_header_is_whole_json_of_at_most_4_kib(served: Served) -> None:
     schema = {"type": "object", "properties": {f"ключ-{i}" + "я" * 60: UNIQUE for i in range(12)}}
     reply = await served.chat(guided_json=schema, lenient=True)
