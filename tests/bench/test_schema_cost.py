@@ -1,0 +1,102 @@
+"""What schemas of a public corpus cost: compiling, llama.cpp's parse of the text, many tools at once, memory, walking.
+
+Every STEP-th schema; GRAMSERVE_BENCH_STEP=1 takes them all. Prints the figures; only the bounds that don't depend on a quiet
+machine are asserted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from converters import ConversionError, JsonSchema, compile_constraint
+from converters.constraint import Tool, ToolCalls
+from tests.oracle import Oracle
+
+pytestmark = pytest.mark.bench
+
+CORPUS = Path(__file__).parents[3] / "shared" / "data" / "maskbench-dev.jsonl.gz"
+STEP = int(os.environ.get("GRAMSERVE_BENCH_STEP", "20"))
+DEADLINE_MS, SLACK_MS = 2000, 300
+FREE = "root ::= [^\\x00]*"
+N_TOOLS = 60
+
+
+def _entries() -> list[dict[str, Any]]:
+    if not CORPUS.exists():
+        pytest.skip("the corpus is not part of the repository")
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for i, line in enumerate(lines) if i % STEP == 0]
+
+
+def _figures(values: Sequence[float]) -> str:
+    ordered = sorted(values)
+    points = ((name, ordered[min(len(ordered) - 1, int(len(ordered) * share))]) for name, share in _SHARES)
+    return " ".join(f"{name} {value:.1f}" for name, value in points)
+
+
+_SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+
+
+def test_compile_parse_and_memory(model_oracle: Oracle) -> None:
+    wall, cpu, parse = [], [], []
+    for entry in _entries():
+        started, busy = time.perf_counter(), time.process_time()
+        try:
+            gbnf = compile_constraint(JsonSchema(entry["schema"])).gbnf
+        except ConversionError:
+            gbnf = ""
+        wall.append((time.perf_counter() - started) * 1000)
+        cpu.append((time.process_time() - busy) * 1000)
+        if gbnf:
+            parsed = model_oracle.parse(gbnf)
+            assert parsed.ok, entry["id"]
+            parse.append(parsed.ms)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\n{len(wall)} schemas: compile ms {_figures(wall)} (CPU {_figures(cpu)}); llama.cpp's parse ms {_figures(parse)}")
+    print(f"peak memory of the process, tests and corpus included: {peak:.0f} MiB")
+    assert max(cpu) <= DEADLINE_MS + SLACK_MS
+
+
+def test_many_tools_at_once() -> None:
+    schemas = [entry["schema"] for entry in _entries()]
+    fitting = [s for s in schemas if isinstance(s, dict) and s.get("type") == "object" and 700 < len(json.dumps(s)) < 3600]
+    tools = tuple(Tool(f"tool_{i}", schema) for i, schema in enumerate(filter(_compiles, fitting)))[:N_TOOLS]
+    size = sum(len(json.dumps(tool.parameters)) for tool in tools)
+    started = time.perf_counter()
+    compiled = compile_constraint(ToolCalls(tools, "hermes"))
+    taken = time.perf_counter() - started
+    print(f"\n{len(tools)} tools, {size} bytes of schemas: {taken:.2f} s, grammar of {len(compiled.gbnf)} bytes")
+
+
+def _compiles(schema: dict[str, Any]) -> bool:
+    try:
+        compile_constraint(JsonSchema(schema))
+    except ConversionError:
+        return False
+    return True
+
+
+def test_walking_costs_little(model_oracle: Oracle) -> None:
+    constrained, free = [], []
+    for entry in _entries():
+        text = next((json.dumps(t["data"], ensure_ascii=False) for t in entry["tests"] if t["valid"]), None)
+        try:
+            gbnf = compile_constraint(JsonSchema(entry["schema"])).gbnf
+        except ConversionError:
+            continue
+        if text is not None and len(text) < 4000:
+            costs = model_oracle.check_costs(gbnf, text)
+            constrained += costs
+            free += model_oracle.check_costs(FREE, text)[: len(costs)]
+    ratio = sum(constrained) / sum(free)
+    print(f"\n{len(free)} tokens: a question costs {ratio:.2f} times that of any text; µs {_figures(constrained)}")
+    assert ratio < 4
