@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.fakes import Served
 
-NAMED = {"type": "function", "function": {"name": "get_it", "parameters": {"type": "object", "properties": {}}}}
+NAMED: dict[str, Any] = {"type": "function", "function": {"name": "get_it", "parameters": {"type": "object", "properties": {}}}}
 OTHER = {"type": "function", "function": {"name": "nope"}}
 SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
 GRAMMAR = 'root ::= "a"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -127,3 +128,16 @@ def test_what_cannot_be_compiled_is_one_line(capsys: Captured) -> None:
     assert "line 1" in capsys.readouterr().err
     assert main(["compile", "--choice", "[]"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_report_of_tools_that_are_relaxed(capsys: Captured) -> None:
+    unique = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    tools = json.dumps([{"name": "a"}, {"name": "b", "parameters": {"type": "object", "properties": {"c": unique}}}])
+    assert main(["compile", "--tools", tools, "--explain"]) == 1
+    assert "/1/parameters/properties/c/uniqueItems" in capsys.readouterr().err
+    assert main(["compile", "--tools", tools, "--explain", "--lenient", "--samples", "2"]) == 0
+    report = capsys.readouterr().out
+    assert re.search(r"^relaxed +/1/parameters/properties/c/uniqueItems: ", report, re.MULTILINE)
+    assert len(re.findall(r'^(?:shortest|random) +"<tool_call>', report, re.MULTILINE)) == 3
+    assert main(["compile", "--tools", tools, "--lenient"]) == 0
+    assert "relaxed at /1/parameters/properties/c/uniqueItems: " in capsys.readouterr().err
