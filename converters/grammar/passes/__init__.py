@@ -5,7 +5,7 @@ from __future__ import annotations
 from converters.grammar.expr import Grammar
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
-from converters.grammar.passes.heads import hoist_heads, splice_options
+from converters.grammar.passes.heads import hoist_heads
 from converters.grammar.passes.inline import inline_small_rules
 from converters.grammar.passes.left_recursion import remove_left_recursion
 from converters.grammar.passes.names import legal_names
@@ -48,6 +48,4 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
 def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:
     """A prepared grammar with the counts and names that llama.cpp's text can have, and few levels of rules to walk."""
     budget = budget or Budget()
-    grammar = split_repetitions(hoist_heads(grammar, budget), budget)
-    budget.check_deadline()
-    return legal_names(splice_options(grammar, budget))
+    return legal_names(split_repetitions(hoist_heads(grammar, budget), budget))
