@@ -48,6 +48,7 @@ class Scheduler:
         self._drop_leading_space = drop_leading_space
         self._waiting: deque[Job] = deque()
         self._started: list[Job] = []
+        self._is_oldests_turn = False
 
     @property
     def has_work(self) -> bool:
@@ -133,14 +134,14 @@ class Scheduler:
     def share_prefill(self, budget: int, n_outputs: int) -> list[Share]:
         """Divide `budget` prompt tokens among the jobs whose prompt isn't read yet, the shortest rest first.
 
-        Nobody gets less than a chunk that pays (unless little is left), so not everybody gets a share in every step; the
-        oldest does, lest short prompts keep a long one from being read. A share is never one token long where the prompt is
-        longer, nor leaves one. A prompt that is scored gets no more than `n_outputs` at a time.
+        Nobody gets less than a chunk that pays (unless little is left), so not everybody gets a share in every step; in
+        every other one the oldest comes first, lest short prompts keep a long one from being read, or a long one them. A
+        share is never one token long where the prompt is longer, nor leaves one. A prompt that is scored gets no more than
+        `n_outputs` at a time.
         """
         unread = [job for job in self._started if not job.is_prefilled]
-        oldest = unread[:1]
         shares: list[Share] = []
-        for job in (*oldest, *sorted((job for job in unread[1:]), key=_n_unread)):
+        for job in self._in_reading_order(unread):
             n_others = len(unread) - len(shares) - 1
             most = max(budget // (n_others + 1), min(_PAYING_CHUNK, budget))
             if most >= _LEAST_CHUNK:
@@ -148,6 +149,15 @@ class Scheduler:
                 budget -= n_tokens
                 shares.append(Share(job, n_tokens))
         return shares
+
+    def _in_reading_order(self, unread: list[Job]) -> list[Job]:
+        """The shortest rest first, but for the oldest, whose turn it is in every other step."""
+        in_order = sorted(unread, key=_n_unread)
+        self._is_oldests_turn = not self._is_oldests_turn
+        if unread and self._is_oldests_turn:
+            in_order.remove(unread[0])
+            in_order.insert(0, unread[0])
+        return in_order
 
 
 def _n_unread(job: Job) -> int:

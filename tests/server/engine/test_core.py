@@ -308,12 +308,23 @@ def test_a_prompt_is_never_cut_so_that_one_token_stands_alone() -> None:
             assert len(batch) > 1 or not is_prompt or n_prompt == 1
 
 
-def test_prompts_are_read_side_by_side() -> None:
-    bench = Bench(FakeBackend(n_ctx_slot=2048, n_batch=64))
-    bench.add(1, prompt="p" * 1000)
+@pytest.mark.parametrize("n_batch", [16, 32, 33, 64, 512])
+def test_prompts_are_read_side_by_side(n_batch: int) -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=n_batch))
+    bench.add(1, prompt="p" * 3000)
     bench.add(2, prompt="q" * 20)
     bench.run()
     assert bench.order(Finished) == [2, 1]
+
+
+def test_short_prompts_do_not_keep_a_long_one_from_being_read() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=16))
+    bench.add(0, prompt="p" * 320, max_tokens=1)
+    for id in range(1, 60):
+        bench.add(id, prompt="q" * 16, max_tokens=1)
+        bench.step()
+    bench.run()
+    assert bench.order(Finished).index(0) < 45
 
 
 def test_the_pace_follows_the_measured_speed() -> None:
