@@ -37,7 +37,10 @@ def _walk_sentences(matcher: Matcher, budget: Budget) -> None:
     rng = Random(0)
     if matcher.least_length(matcher.start) > N_STEPS:
         return
-    drawn = [matcher.random_sentence(rng, N_STEPS) for _ in range(N_DRAWN)]
+    drawn: list[str] = []
+    for _ in range(N_DRAWN):
+        budget.check_deadline()
+        drawn.append(matcher.random_sentence(rng, N_STEPS))
     for sentence in sorted(drawn, key=len)[-N_SENTENCES:]:
         state: State | None = matcher.start
         for char in sentence:
