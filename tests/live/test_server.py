@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -23,7 +23,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="signals and ps"),
 ]
 
-EIGHT: list[tuple[dict[str, Any], str]] = [
+Entry: TypeAlias = tuple[dict[str, Any], str]  # a request's constraint fields, and what its texts match
+
+EIGHT: list[Entry] = [
     ({"guided_choice": ["yes, certainly, and always", "no, never, and not once"]}, "yes, .*|no, .*"),
     ({"guided_regex": "[a-z]{30,40}"}, "[a-z]{30,40}"),
     ({"guided_regex": "([0-9]{4}-[0-9]{2}-[0-9]{2} ){4}"}, "([0-9]{4}-[0-9]{2}-[0-9]{2} ){4}"),
@@ -40,25 +42,25 @@ EIGHT: list[tuple[dict[str, Any], str]] = [
 
 def run_one(server: LiveServer, fields: dict[str, Any], prompt: str = "hi") -> tuple[list[str], int]:
     """Two texts of one request, and the number of their tokens."""
-    request = body(prompt, n=2, temperature=1, seed=3, max_tokens=200, **fields)
+    request = body(prompt, n=2, temperature=1, seed=3, max_tokens=400, **fields)
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=request, timeout=120).json()
     return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
 
 
-def compile_all(server: LiveServer) -> None:
-    """Have all eight constraints compiled before, so that only decoding is compared."""
-    for fields, _ in EIGHT:
+def compile_all(server: LiveServer, entries: list[Entry] = EIGHT) -> None:
+    """Have all constraints compiled before, so that only decoding is compared."""
+    for fields, _ in entries:
         assert server.client.post("/v1/constraints/compile", json=fields).status_code == 200
 
 
-def run_together(server: LiveServer, prompt: str = "hi") -> list[tuple[list[str], int]]:
-    """The eight requests at once."""
+def run_together(server: LiveServer, prompt: str = "hi", entries: list[Entry] = EIGHT) -> list[tuple[list[str], int]]:
+    """All requests at once."""
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda entry: run_one(server, entry[0], prompt), EIGHT))
+        return list(pool.map(lambda i: run_one(server, entries[i][0], f"{i} {prompt}"), range(len(entries))))
 
 
-def check_texts(replies: list[tuple[list[str], int]]) -> None:
-    for (texts, _), (_, pattern) in zip(replies, EIGHT, strict=True):
+def check_texts(replies: list[tuple[list[str], int]], entries: list[Entry] = EIGHT) -> None:
+    for (texts, _), (_, pattern) in zip(replies, entries, strict=True):
         assert len(texts) == 2
         assert all(re.fullmatch(pattern, text) for text in texts), texts
 
