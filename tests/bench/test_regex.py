@@ -41,7 +41,7 @@ MANY_WAYS_ON = {
         "https://www.example.com:8080/a/b/index.html?q=1&r=two",
     ),
 }
-"""Four ways on after each character of the host are five stacks, where any text has two: measured, not promised."""
+"""Four ways on after each character of the host are five stacks, where any text has two: past the bound so far."""
 MAX_P50_MS, MAX_P99_MS, MAX_RATIO = 2.0, 50.0, 1.3
 
 
@@ -83,4 +83,4 @@ def test_the_cost_of_a_token(name: str, model_oracle: Oracle) -> None:
         ratios.append(statistics.median(ours) / statistics.median(free))
     ratio = statistics.median(ratios)
     print(f"\n{name}: {ratio:.2f} times the cost of any text")
-    assert ratio <= MAX_RATIO or name in MANY_WAYS_ON
+    assert ratio <= MAX_RATIO

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.live.test_server import EIGHT, Entry, check_texts, compile_all, gaps_beside_a_compile, run_one, run_together
+from tests.live.test_server import EIGHT, Entry, check_texts, compile_all, run_one, run_together
 from tests.live_server import LiveServer
 
 pytestmark = pytest.mark.bench
@@ -46,11 +46,11 @@ LONG: list[Entry] = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "least"), [(EIGHT, 1.0), (LONG, 1.3)], ids=["short", "long"])
-def test_together_is_faster_than_in_turn(measured_server: LiveServer, entries: list[Entry], least: float) -> None:
+@pytest.mark.parametrize("entries", [EIGHT, LONG], ids=["short", "long"])
+def test_together_is_faster_than_in_turn(measured_server: LiveServer, entries: list[Entry]) -> None:
     """8 constraints, n=2, 16 slots: at once against one after another, in turn, median of 3 rounds.
 
-    Reading a prompt costs the same either way, so that answers of some 25 tokens gain little, and those of 100 what is asked.
+    Reading a prompt costs the same either way: answers of some 25 tokens gain less than those of 100 (and fail so far).
     """
     measured_server.chat(max_tokens=4)
     compile_all(measured_server, entries)
@@ -61,8 +61,4 @@ def test_together_is_faster_than_in_turn(measured_server: LiveServer, entries: l
         ratios.append(together / alone)
         print(f"\none after another {alone:.1f} tok/s, together {together:.1f} tok/s, ratio {ratios[-1]:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")
-    assert statistics.median(ratios) >= least
-
-
-def test_a_compile_does_not_stall_a_stream(measured_server: LiveServer) -> None:
-    assert max(gaps_beside_a_compile(measured_server)) < 0.15
+    assert statistics.median(ratios) >= 1.3

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,10 @@ async def test_a_long_prompt_does_not_stall_a_running_stream(client: ProcessClie
     begun = time.monotonic()
     await texts_of(client, ask("word " * 300, max_tokens=1))
     ended = time.monotonic()
-    meanwhile = [at for at in await running if begun < at < ended]
+    arrivals = await running
+    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
+    assert max(gaps) < max(0.3, (ended - begun) / 3), "one batch of the prompt at a time"
+    meanwhile = [at for at in arrivals if begun < at < ended]
     assert len(meanwhile) > 5, "the stream goes on between the batches of the prompt"
 
 
