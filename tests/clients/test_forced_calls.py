@@ -1,20 +1,22 @@
 """Forced calls of many tool schemas, judged through the `openai` package: whole, streamed, at three temperatures.
 
 Every call names a tool that may be called, its arguments parse and validate, the stream's deltas pass the package's
-accumulator, and both modes say the same for a seed. `python -m tests.clients.test_forced_calls [SCHEMAS [MAX_TOKENS]]` takes
-many schemas and prints counts; $GRAMSERVE_TEST_MODEL may be a tiny model, whose tokens are single bytes.
+accumulator, and both modes say the same for a seed. `python -m tests.clients.test_forced_calls [SCHEMAS] [--done FILE]` takes
+many schemas and prints counts; FILE keeps what is done, so that a run that was stopped goes on from there.
+$GRAMSERVE_TEST_MODEL may be a tiny model, whose tokens are single bytes.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -123,13 +125,22 @@ def calls(message: ChatCompletionMessage) -> Calls:
     return found
 
 
-def check(client: OpenAI, tools: Sequence[Row], max_tokens: int) -> tuple[Counter[str], list[str]]:
-    """Every request for each of the tools in both modes: what was counted, and what was wrong."""
-    counts: Counter[str] = Counter(schemas=len(tools))
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one schema showed."""
+
+    name: str
+    counts: Counter[str]
+    problems: Sequence[str]
+
+
+def check(client: OpenAI, row: Row, tools: Sequence[Row], max_tokens: int) -> Checked:
+    """Every request for one of the tools in both modes."""
+    counts: Counter[str] = Counter(schemas=1)
     problems: list[str] = []
     judges = {tool.name: Judge(tool.schema) for tool in tools}
     assert len(judges) == len(tools)
-    for row, request in [(tool, request) for tool in tools for request in requests(tool, tools, max_tokens)]:
+    for request in requests(row, tools, max_tokens):
         both = whole(client, request), streamed(client, request)
         counts["replies"] += 2
         if both[0] != both[1]:
@@ -139,15 +150,16 @@ def check(client: OpenAI, tools: Sequence[Row], max_tokens: int) -> tuple[Counte
         for name, arguments in (*both[0], *both[1]):
             counts["calls"] += 1
             problems += [f"{name}: {arguments[-200:]} {error}" for error in judges[name].errors(arguments)]
-    return counts, problems
+    return Checked(row.name, counts, problems)
 
 
-def check_all(url: str, n: int, max_tokens: int = MAX_TOKENS) -> Iterator[tuple[Counter[str], list[str]]]:
-    """`n` schemas, two in a request, four requests at a time: a call is the same beside others."""
+def check_all(url: str, n: int, max_tokens: int = MAX_TOKENS, done: frozenset[str] = frozenset()) -> Iterator[Checked]:
+    """`n` schemas but those done, two in a request, four requests at a time: a call is the same beside others."""
     chosen = rows(n)
     pairs = [chosen[i : i + 2] for i in range(0, len(chosen), 2)]
-    with OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0) as client, ThreadPoolExecutor(4) as pool:
-        for job in as_completed([pool.submit(check, client, pair, max_tokens) for pair in pairs]):
+    with OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0, timeout=1800) as client, ThreadPoolExecutor(4) as pool:
+        todo = [(row, pair) for pair in pairs for row in pair if row.name not in done]
+        for job in as_completed([pool.submit(check, client, row, pair, max_tokens) for row, pair in todo]):
             yield job.result()
 
 
@@ -155,20 +167,36 @@ def check_all(url: str, n: int, max_tokens: int = MAX_TOKENS) -> Iterator[tuple[
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus isn't here")
 def test_forced_calls(live_server: LiveServer) -> None:
     counts: Counter[str] = Counter()
-    for found, problems in check_all(live_server.url, 4):
-        assert not problems
-        counts += found
+    for found in check_all(live_server.url, 4):
+        assert not found.problems
+        counts += found.counts
     assert counts["schemas"] == 4
     assert counts["replies"] == 4 * 2 * len(TEMPERATURES)
     assert counts["calls"] >= counts["replies"]
 
 
+def known(path: Path) -> dict[str, Counter[str]]:
+    """What an earlier run counted for each schema without a problem."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {entry["name"]: Counter(entry["counts"]) for entry in map(json.loads, lines) if not entry["problems"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("schemas", type=int, nargs="?", default=50)
+    parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS)
+    parser.add_argument("--done", type=Path, default=Path("forced_calls.jsonl"))
+    options = parser.parse_args()
+    before = known(options.done)
+    total = sum(before.values(), Counter[str]())
+    with LiveServer(default_model_path(), "--parallel", "4", "--threads", "1", "--api-key", "sesame") as server:
+        for found in check_all(server.url, options.schemas, options.max_tokens, frozenset(before)):
+            with options.done.open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"name": found.name, "counts": found.counts, "problems": list(found.problems)}) + "\n")
+            total += found.counts
+            total["problems"] += len(found.problems)
+            print(dict(total), *found.problems, sep="\n", flush=True)
+
+
 if __name__ == "__main__":
-    options = ("--parallel", "4", "--threads", "1", "--api-key", "sesame")
-    n_schemas, n_tokens = (*map(int, sys.argv[1:]), *(50, MAX_TOKENS)[len(sys.argv) - 1 :])
-    total: Counter[str] = Counter()
-    with LiveServer(default_model_path(), *options) as server:
-        for counted, wrong in check_all(server.url, n_schemas, n_tokens):
-            total += counted
-            total["problems"] += len(wrong)
-            print(dict(total), *wrong, sep="\n", flush=True)
+    main()
