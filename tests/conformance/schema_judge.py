@@ -9,11 +9,12 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+import attrs
 import jsonschema
 from jsonschema import validators
 
@@ -153,4 +154,24 @@ class Judge:
 def _validator(draft: str) -> Any:
     base = DRAFTS[draft]
     check = _is_written_integer if draft == "draft4" else _is_integer
-    return validators.extend(base, type_checker=base.TYPE_CHECKER.redefine("integer", check))
+    exact: Any = validators.extend(base, type_checker=base.TYPE_CHECKER.redefine("integer", check))
+    exact.evolve = _keeping_exact(exact.evolve)
+    return exact
+
+
+_DRAFT_OF_STOCK = {validator: name for name, validator in DRAFTS.items()}
+
+
+def _keeping_exact(evolve: Callable[..., Any]) -> Callable[..., Any]:
+    """At a nested `$schema` the library goes on with its own validator of that draft, to which the Decimal 1.00 is no integer
+    (to the float 1.0 it is one): here with the exact validator of that draft."""
+
+    def evolve_exactly(self: Any, **changes: Any) -> Any:
+        evolved = evolve(self, **changes)
+        draft = _DRAFT_OF_STOCK.get(type(evolved))
+        if draft is None:
+            return evolved
+        fields = [field for field in attrs.fields(type(evolved)) if field.init]
+        return _validator(draft)(**{field.alias: getattr(evolved, field.name) for field in fields})
+
+    return evolve_exactly
