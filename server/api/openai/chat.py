@@ -13,6 +13,7 @@ from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, 
 from server.api.openai.messages import decode_messages
 from server.api.openai.tools import decode_tools
 from server.api.openai.wire import ChatFields, read_fields
+from server.api.openai_shape import encode_logprobs as encode_token
 from server.api.respond import Answer
 from server.chat.types import (
     Answer as ChoiceAnswer,
@@ -32,7 +33,6 @@ from server.chat.types import (
     ReasoningDelta,
     Started,
     TextDelta,
-    TokenLogprob,
     TokenLogprobs,
     ToolCall,
     ToolUse,
@@ -224,11 +224,5 @@ def _encode_call(call: ToolCall) -> dict[str, Any]:
 
 
 def encode_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-    """Values are of the model's raw distribution, before bias, penalties, grammar and temperature."""
-    content = [{**_logprob(entry.chosen), "top_logprobs": [_logprob(other) for other in entry.top]} for entry in entries]
-    return {"content": content, "refusal": None}
-
-
-def _logprob(entry: TokenLogprob) -> dict[str, Any]:
-    text = entry.bytes.decode("utf-8", "replace")
-    return {"token": text, "logprob": entry.logprob, "bytes": list(entry.bytes)}
+    """Each token of the content with its alternatives."""
+    return {"content": [encode_token(entry) for entry in entries], "refusal": None}

@@ -1,4 +1,4 @@
-"""What the chat and the completions shapes have in common: ids, usage, SSE framing."""
+"""What the chat and the completions shapes have in common: ids, usage, the error event."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from server.api.openai.errors import error_body
+from server.api.openai_shape import error_body
+from server.api.sse import frame as frame
 from server.chat.types import Usage
 from server.errors import ServerError
-from server.json_text import dump_json
 
 DONE = b"data: [DONE]\n\n"
 SYSTEM_FINGERPRINT = "gramserve"
-_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,6 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.n_cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
     }
-
-
-def frame(body: dict[str, Any]) -> bytes:
-    """One server-sent event. Line ends of Unicode are escaped: clients that split text into lines break at them too."""
-    return b"data: " + dump_json(body).translate(_LINE_ENDS).encode("utf-8") + b"\n\n"
 
 
 def error_frame(error: ServerError) -> bytes:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from converters.constraint import JsonValue
+from server.api.openai_shape import content_text, parse_arguments
 from server.chat.types import JsonObject, Message, ToolCallPart
-from server.errors import BadRequest, UnsupportedParameter, wrong_type
-from server.json_text import InvalidJson, dump_json, parse_json_text
+from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -45,7 +45,7 @@ def _message(value: JsonValue, limits: RequestLimits, path: str) -> Message:
         raise BadRequest(f"{path}.content is missing", param=f"{path}.content")
     return Message(
         role,
-        _content(content, f"{path}.content"),
+        "" if content is None else content_text(content, f"{path}.content"),
         _optional_text(value, "name", path),
         calls,
         _optional_text(value, "tool_call_id", path),
@@ -62,30 +62,6 @@ def _role(value: JsonObject, path: str) -> Role:
     if role not in ROLES:
         raise BadRequest(f"{path}.role must be one of {', '.join(ROLES)}, not {role!r}", param=f"{path}.role")
     return ROLES[role]
-
-
-def _content(value: JsonValue, path: str) -> str:
-    """Text, or the joined text of its parts."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise wrong_type(path, "a string or a list of parts", value)
-    return "\n".join(_part(part, f"{path}[{i}]") for i, part in enumerate(value))
-
-
-def _part(value: JsonValue, path: str) -> str:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    kind = value.get("type")
-    if kind not in ("text", "input_text", "output_text", "refusal"):
-        raise UnsupportedParameter(f"{path}.type {dump_json(kind)} is not supported: only text parts are", param=f"{path}.type")
-    name = "refusal" if kind == "refusal" else "text"
-    text = value.get(name)
-    if not isinstance(text, str):
-        raise wrong_type(f"{path}.{name}", "a string", text)
-    return text
 
 
 def _optional_text(value: JsonObject, name: str, path: str) -> str | None:
@@ -119,15 +95,7 @@ def _function(call_id: str | None, value: JsonValue, limits: RequestLimits, path
         raise wrong_type(f"{path}.name", "a string", name)
     arguments = value.get("arguments")
     if isinstance(arguments, str):
-        arguments = _parsed(arguments, limits, f"{path}.arguments")
+        arguments = parse_arguments(arguments, limits, f"{path}.arguments")
     elif arguments is not None and not isinstance(arguments, Mapping):
         raise wrong_type(f"{path}.arguments", "a JSON text", arguments)
     return ToolCallPart(call_id, name, arguments if arguments is not None else {})
-
-
-def _parsed(text: str, limits: RequestLimits, path: str) -> JsonValue:
-    """Templates want the arguments as a value; a model's broken text stays text."""
-    try:
-        return parse_json_text(text, max_depth=limits.json_depth, param=path)
-    except InvalidJson:
-        return text

@@ -1,0 +1,75 @@
+"""Shapes that OpenAI's two APIs share: the error, a token's log-probability, the text of content parts, a call's arguments.
+
+No endpoint's own shape here: those are in `api/openai` and `api/responses`, which import nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from converters.constraint import JsonValue
+from server.api.respond import json_response
+from server.chat.types import TokenLogprob, TokenLogprobs
+from server.errors import ServerError, UnsupportedParameter, wrong_type
+from server.json_text import InvalidJson, dump_json, parse_json_text
+from server.settings import RequestLimits
+
+_ERROR_TYPES = {429: "rate_limit_error", 503: "unavailable_error"}
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
+def error_body(error: ServerError) -> dict[str, Any]:
+    """{"error": {"message", "type", "param", "code"}}: the body of an error, whole or as a stream's last event."""
+    kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def encode_error(error: ServerError) -> Response:
+    """The response of an error, with Retry-After where it helps to wait."""
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_response(error_body(error), error.status, headers)
+
+
+def encode_logprobs(entry: TokenLogprobs) -> dict[str, Any]:
+    """A token and its alternatives, of the model's raw distribution, before bias, penalties, grammar and temperature."""
+    return {**_logprob(entry.chosen), "top_logprobs": [_logprob(other) for other in entry.top]}
+
+
+def _logprob(entry: TokenLogprob) -> dict[str, Any]:
+    text = entry.bytes.decode("utf-8", "replace")
+    return {"token": text, "logprob": entry.logprob, "bytes": list(entry.bytes)}
+
+
+def content_text(value: JsonValue, path: str) -> str:
+    """Text, or the joined text of its parts. Raises UnsupportedParameter for a part that is no text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or a list of parts", value)
+    return "\n".join(_part_text(part, f"{path}[{i}]") for i, part in enumerate(value))
+
+
+def _part_text(value: JsonValue, path: str) -> str:
+    if not isinstance(value, Mapping):
+        raise wrong_type(path, "an object", value)
+    kind = value.get("type")
+    name = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+    if name is None:
+        raise UnsupportedParameter(f"{path}.type {dump_json(kind)} is not supported: only text parts are", param=f"{path}.type")
+    text = value.get(name)
+    if not isinstance(text, str):
+        raise wrong_type(f"{path}.{name}", "a string", text)
+    return text
+
+
+def parse_arguments(text: str, limits: RequestLimits, path: str) -> JsonValue:
+    """A call's arguments as a value, which templates want; a model's broken text stays text."""
+    try:
+        return parse_json_text(text, max_depth=limits.json_depth, param=path)
+    except InvalidJson:
+        return text
