@@ -10,6 +10,7 @@ from converters.constraint import ToolCalls
 from converters.errors import ConversionError, InvalidSource
 from converters.tools.codec import Call, Codec
 from converters.tools.codecs import CODECS, codec_for_template, knows_tools
+from converters.tools.custom import function_of_custom as function_of_custom  # exported again: dialects see only server.chat
 from server.chat.constraint import CompileOutcome, ConstraintCompiler, reject
 from server.chat.types import ChatPrompt, Message, RequestedConstraint, ToolCallPart, ToolUse
 from server.engine.client import EngineClient

@@ -9,9 +9,10 @@ from starlette.responses import Response
 
 from server.api.body import read_json_object
 from server.api.interrupt import run_interruptibly
-from server.api.openai.chat import decode_prompt, decode_tool_use
+from server.api.openai.chat import decode_prompt
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
+from server.api.tools import decode_tool_use
 from server.chat.report import report
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject
 from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, check_size, read_constraint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import assert_never
@@ -11,10 +11,10 @@ from typing_extensions import assert_never
 from converters.constraint import JsonValue
 from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
 from server.api.openai.messages import decode_messages
-from server.api.openai.tools import decode_tools
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.openai_shape import encode_logprobs as encode_token
 from server.api.respond import Answer
+from server.api.tools import decode_tool_use, decode_tools
 from server.chat.types import (
     Answer as ChoiceAnswer,
 )
@@ -35,9 +35,8 @@ from server.chat.types import (
     TextDelta,
     TokenLogprobs,
     ToolCall,
-    ToolUse,
 )
-from server.constraints import merge_extra_body, read_constraint, read_options
+from server.constraints import merge_extra_body, read_constraint
 from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
 from server.settings import RequestLimits
 
@@ -65,12 +64,6 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         param="messages",
     )
     return request, fields
-
-
-def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
-    """How the request uses tools, its options for compiling among it. Raises BadRequest naming the field."""
-    tools = decode_tools(merge_extra_body(body), limits)
-    return None if tools is None else replace(tools, options=read_options(body, limits))
 
 
 def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -> ChatPrompt:

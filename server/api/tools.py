@@ -1,16 +1,19 @@
-"""OpenAI's tools and tool_choice -> the tools that may be called and whether they must be.
+"""Tools and the choice among them -> the tools that may be called and whether they must be.
 
-Function tools, custom tools with their grammar (the chat form), `allowed_tools`, and the legacy functions.
+`decode_tools` reads OpenAI's chat form (which Ollama's clients send too): function tools, custom tools with their grammar,
+`allowed_tools`, the legacy functions. The pieces are every dialect's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
+from server.chat.tools import function_of_custom
 from server.chat.types import JsonObject, ToolUse
+from server.constraints import check_size, merge_extra_body, read_options
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
@@ -20,12 +23,18 @@ Fields: TypeAlias = Mapping[str, tuple[str, JsonValue]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """One tool of a request: where its schema stands, and how the template sees it."""
+class GivenTool:
+    """One tool of a request: `path` is the place of its schema's owner, `shown` how the template sees it (OpenAI's form)."""
 
     tool: Tool
     path: str
     shown: JsonObject
+
+
+def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
+    """How the request uses tools, its options for compiling among it. Raises BadRequest naming the field."""
+    use = decode_tools(merge_extra_body(body), limits)
+    return None if use is None else replace(use, options=read_options(body, limits))
 
 
 def decode_tools(fields: Fields, limits: RequestLimits) -> ToolUse | None:
@@ -37,34 +46,49 @@ def decode_tools(fields: Fields, limits: RequestLimits) -> ToolUse | None:
         raise BadRequest(f"{path} needs tools, and the request has none", param=path)
     if choice == "none" or not given:
         return None
-    use = ToolUse(
+    use = use_of(given, path, is_parallel=fields.get("parallel_tool_calls", ("", True))[1] is not False)
+    return use if choice == "auto" else _chosen(use, choice, path, "parallel_tool_calls" in fields)
+
+
+def use_of(given: Sequence[GivenTool], choice: str, *, is_parallel: bool = True) -> ToolUse:
+    """These tools, free to be called or not. `choice` is the path of the field that says how to use them."""
+    return ToolUse(
         tuple(entry.tool for entry in given),
         tuple(entry.path for entry in given),
         tuple(entry.shown for entry in given),
-        is_parallel=fields.get("parallel_tool_calls", ("", True))[1] is not False,
-        choice=path,
+        is_parallel=is_parallel,
+        choice=choice,
     )
-    return use if choice == "auto" else _chosen(use, choice, path, "parallel_tool_calls" in fields)
+
+
+def only(use: ToolUse, names: Mapping[str, str]) -> ToolUse:
+    """Only the tools of these names may be called, all are shown. `names`: to the path of the field that names it.
+
+    Raises BadRequest for a name that no tool has.
+    """
+    known = {tool.name for tool in use.tools}
+    for name, path in names.items():
+        if name not in known:
+            raise BadRequest(f"{path} names {name!r}, which is not in tools", param=path, code="unknown_tool")
+    kept = [i for i, tool in enumerate(use.tools) if tool.name in names]
+    return replace(use, tools=tuple(use.tools[i] for i in kept), paths=tuple(use.paths[i] for i in kept))
 
 
 # ---- the tools
 
 
-def _given_tools(fields: Fields, limits: RequestLimits) -> list[_Given]:
+def _given_tools(fields: Fields, limits: RequestLimits) -> list[GivenTool]:
     name = "tools" if "tools" in fields else "functions"
     path, value = fields.get(name, (name, []))
     if not isinstance(value, list):
         raise wrong_type(path, "a list", value)
-    size = len(dump_json(value).encode("utf-8"))
-    if size > limits.tools_bytes:
-        message = f"{path} is too long: {size} bytes, where tools_bytes allows {limits.tools_bytes} bytes"
-        raise BadRequest(message, param=path, code="limit_exceeded")
+    check_size(dump_json(value), path, limits.tools_bytes, "tools_bytes")
     if name == "functions":
         return [_function(entry, f"{path}[{i}]") for i, entry in enumerate(value)]
     return [_tool(entry, f"{path}[{i}]", limits) for i, entry in enumerate(value)]
 
 
-def _tool(value: JsonValue, path: str, limits: RequestLimits) -> _Given:
+def _tool(value: JsonValue, path: str, limits: RequestLimits) -> GivenTool:
     tool = _object(value, path)
     kind = tool.get("type")
     if kind == "function":
@@ -76,25 +100,36 @@ def _tool(value: JsonValue, path: str, limits: RequestLimits) -> _Given:
     )
 
 
-def _function(value: JsonValue, path: str) -> _Given:
+def _function(value: JsonValue, path: str) -> GivenTool:
     function = _object(value, path)
     parameters = function.get("parameters")
-    if parameters is not None and not isinstance(parameters, Mapping):
-        raise wrong_type(f"{path}.parameters", "a JSON Schema object", parameters)
-    return _Given(Tool(_name(function, path), parameters), path, {"type": "function", "function": function})
+    check_parameters(parameters, f"{path}.parameters")
+    return GivenTool(Tool(tool_name(function, path), parameters), path, {"type": "function", "function": function})
 
 
-_INPUT_PARAMETERS: JsonObject = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+def check_parameters(value: JsonValue, path: str) -> None:
+    """Raises BadRequest unless `value` is what a tool's schema may be: an object, or absent."""
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong_type(path, "a JSON Schema object", value)
 
 
-def _custom(tool: JsonObject, path: str, limits: RequestLimits) -> _Given:
-    """A custom tool takes one text; the template sees a function of one string."""
+def _custom(tool: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
     path = f"{path}.custom"
-    custom = _object(tool.get("custom"), path)
-    name = _name(custom, path)
-    shown = {"name": name, "description": custom.get("description") or "", "parameters": _INPUT_PARAMETERS}
-    read_input = _input(custom.get("format"), f"{path}.format", limits)
-    return _Given(Tool(name, input=read_input), path, {"type": "function", "function": shown})
+    return custom_tool(_object(tool.get("custom"), path), path, limits)
+
+
+def custom_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
+    """A custom tool, {"name", "description", "format"}: it takes one text; the template sees a function of one string.
+
+    The grammar stands in `format.grammar` (the chat form) or in `format` itself (the flat form of Responses).
+    """
+    name = tool_name(value, path)
+    given = _input(value.get("format"), f"{path}.format", limits)
+    description = value.get("description") or ""
+    if not isinstance(description, str):
+        raise wrong_type(f"{path}.description", "a string", description)
+    shown = cast(JsonObject, function_of_custom(name, description, given))
+    return GivenTool(Tool(name, input=given), path, shown)
 
 
 def _input(value: JsonValue, path: str, limits: RequestLimits) -> ToolInput:
@@ -113,10 +148,7 @@ def _input(value: JsonValue, path: str, limits: RequestLimits) -> ToolInput:
     if not isinstance(text, str):
         raise wrong_type(f"{inner}.definition", "a string", text)
     build, limit = _SYNTAXES[syntax]
-    size, most = len(text.encode("utf-8")), cast(int, getattr(limits, limit))
-    if size > most:
-        message = f"{inner}.definition is too long: {size} bytes, where {limit} allows {most} bytes"
-        raise BadRequest(message, param=f"{inner}.definition", code="limit_exceeded")
+    check_size(text, f"{inner}.definition", cast(int, getattr(limits, limit)), limit)
     return build(text)
 
 
@@ -132,7 +164,8 @@ def _object(value: JsonValue, path: str) -> JsonObject:
     return value
 
 
-def _name(value: JsonObject, path: str) -> str:
+def tool_name(value: JsonObject, path: str) -> str:
+    """The name of the tool or function `value`. Raises BadRequest."""
     name = value.get("name")
     if not isinstance(name, str) or not name:
         raise wrong_type(f"{path}.name", "a non-empty string", name)
@@ -157,7 +190,7 @@ def _chosen(use: ToolUse, choice: JsonValue, path: str, says_parallel: bool) -> 
         return replace(use, is_forced=True)
     if choice.get("type") == "allowed_tools":
         return _allowed(use, _object(choice.get("allowed_tools", choice), path), path)
-    kept = _only(use, {_chosen_name(choice, path): path})
+    kept = only(use, {_chosen_name(choice, path): path})
     return replace(kept, is_forced=True, is_parallel=use.is_parallel and says_parallel)  # by default one call
 
 
@@ -167,17 +200,8 @@ def _allowed(use: ToolUse, allowed: JsonObject, path: str) -> ToolUse:
         raise BadRequest(f"{path}: the mode of allowed_tools must be auto or required", param=path)
     if not isinstance(names, list) or not names:
         raise wrong_type(f"{path}: the tools of allowed_tools", "a non-empty list", names)
-    kept = _only(use, {_chosen_name(_object(entry, path), path): path for entry in names})
+    kept = only(use, {_chosen_name(_object(entry, path), path): path for entry in names})
     return replace(kept, is_forced=mode == "required")
-
-
-def _only(use: ToolUse, names: Mapping[str, str]) -> ToolUse:
-    known = {tool.name for tool in use.tools}
-    for name, path in names.items():
-        if name not in known:
-            raise BadRequest(f"{path} names {name!r}, which is not in tools", param=path, code="unknown_tool")
-    kept = [i for i, tool in enumerate(use.tools) if tool.name in names]
-    return replace(use, tools=tuple(use.tools[i] for i in kept), paths=tuple(use.paths[i] for i in kept))
 
 
 def _chosen_name(choice: JsonObject, path: str) -> str:
