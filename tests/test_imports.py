@@ -33,6 +33,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "server.models": ("server.engine.client", "server.engine.messages"),
     "server.chat": ("server.engine.client", "server.engine.messages", "server.constraints", "server.compile", "converters"),
     "server.api": ("server.chat", "server.constraints", "converters.errors", "converters.constraint"),
+    "server.bench": (),
     "server.constraints": ("converters", "server.chat.types"),
 }
 

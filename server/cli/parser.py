@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("generate", "answer one prompt"),
     "compile": ("compile", "print the grammar of a constraint"),
     "check": ("check", "does a text satisfy a constraint?"),
+    "bench": ("bench", "measure this server and others with the same requests"),
 }
 
 EPILOG = """\
