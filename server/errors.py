@@ -16,7 +16,7 @@ ServerError                       status, code, param
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ServerError(Exception):
@@ -59,9 +59,14 @@ class ConstraintRejected(BadRequest):
 
 
 class ContextOverflow(BadRequest):
-    """Prompt and max_tokens need more than a slot's context."""
+    """Prompt and max_tokens need more than a slot's context of `n_ctx` tokens; `n_tokens` of them are the prompt's."""
 
     default_code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, n_tokens: int | None = None, n_ctx: int | None = None, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.n_tokens = n_tokens
+        self.n_ctx = n_ctx
 
 
 class Unauthorized(ServerError):

@@ -88,7 +88,7 @@ class Fold:
         """The whole answer, choices by index."""
         assert self.started is not None
         choices = [self._drafts[index].finish(index) for index in sorted(self._drafts)]
-        return Completion(self.started.model, choices, self.usage, self.started.warnings)
+        return Completion(self.started.model, choices, self.usage, self.started.warnings, self.started.is_clipped)
 
 
 async def fold(events: AsyncIterator[Event]) -> Completion:

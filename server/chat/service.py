@@ -18,7 +18,7 @@ from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
 from server.chat.profile import Reasoner, find_reasoner
 from server.chat.prompt import builtin_template, can_think, render_prompt
-from server.chat.reasoning import Effort, ThinkingWish, compile_inside, parse_effort, switch_of
+from server.chat.reasoning import Effort, ThinkingWish, compile_inside, effort_of, switch_of
 from server.chat.templates import CHATML
 from server.chat.tools import OpenedCalls, codec_of, opened_calls, tool_constraint, with_tools_described
 from server.chat.turn import Turn, TurnFormat
@@ -40,7 +40,7 @@ from server.settings import Settings
 
 logger = logging.getLogger("gramserve.reasoning")
 
-NO_MARKERS = "reasoning_effort has no effect: the model's vocabulary has no markers of thinking"
+NO_MARKERS = "the wish how much to think has no effect: the model's vocabulary has no markers of thinking"
 
 
 _LONG_CHARS = 64 * 1024
@@ -107,7 +107,7 @@ class Service:
         """
         model = await self.manager.engine(request.model)
         _check_tokens(request, model.engine.info)
-        effort = None if request.effort is None else parse_effort(request.effort)
+        effort = effort_of(request)
         request, calls = await self._with_tools(request, model)
         outcome = None
         if request.constraint is not None:
@@ -123,20 +123,26 @@ class Service:
         """What holds the answer from its first token: the request's constraint with what its tools make of it."""
         if request.tools is None:
             return request.constraint
-        model = await self.manager.engine(request.model)
-        return (await self._with_tools(request, model))[0].constraint
+        return (await self._with_constraint(request, await self.manager.engine(request.model))).constraint
+
+    async def _with_constraint(self, request: GenerateRequest, model: LoadedModel) -> GenerateRequest:
+        """The request with what its tools hold the whole answer to."""
+        prompt = request.prompts[0]
+        if request.tools is None or not isinstance(prompt, ChatPrompt):
+            return request
+        codec = codec_of(model.codec, self._template(prompt, model))
+        return replace(request, constraint=await tool_constraint(request.tools, codec, model.engine, request.constraint))
 
     async def _with_tools(self, request: GenerateRequest, model: LoadedModel) -> tuple[GenerateRequest, OpenedCalls]:
         """The request with what its tools hold the whole answer to, and what holds calls that the model opens by itself."""
+        request = await self._with_constraint(request, model)
         prompt = request.prompts[0]
-        if request.tools is None or not isinstance(prompt, ChatPrompt):
+        if request.tools is None or request.constraint is not None or not isinstance(prompt, ChatPrompt):
             return request, OpenedCalls()
         codec = codec_of(model.codec, self._template(prompt, model))
-        constraint = await tool_constraint(request.tools, codec, model.engine, request.constraint)
-        calls = OpenedCalls()
-        if constraint is None and codec is not None:
-            calls = await opened_calls(self.compiler, request.tools, codec, model.engine)
-        return replace(request, constraint=constraint), calls
+        if codec is None:
+            return request, OpenedCalls()
+        return request, await opened_calls(self.compiler, request.tools, codec, model.engine)
 
     async def _wish(self, request: GenerateRequest, model: LoadedModel, effort: Effort | None) -> ThinkingWish:
         """What the answer's thinking is to be like, its grammar compiled."""
@@ -166,10 +172,18 @@ class Service:
     async def prompt_text(self, request: GenerateRequest) -> str:
         """The text of the first prompt, a chat, as `generate` has it."""
         model = await self.manager.engine(request.model)
-        prompt = request.prompts[0]
+        request = await self._with_constraint(request, model)
+        prompt = _described(request.prompts[0], request)
         assert isinstance(prompt, ChatPrompt)
-        wish = await self._wish(request, model, None if request.effort is None else parse_effort(request.effort))
-        return self.render(prompt, model, wish.switch)
+        wish = await self._wish(request, model, effort_of(request))
+        rendering = partial(self.render, prompt, model, wish.switch)
+        return await asyncio.to_thread(rendering) if _is_long(prompt) else rendering()
+
+    async def count_prompt_tokens(self, request: GenerateRequest) -> int:
+        """Tokens of the first prompt, a chat, as `generate` counts them."""
+        text = await self.prompt_text(request)
+        engine = (await self.manager.engine(request.model)).engine
+        return len(await engine.tokenize(text, add_special=not _has_bos(text, engine.info)))
 
     def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel, rules: _Rules) -> TurnFormat:
         """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""
@@ -210,6 +224,7 @@ class Service:
             grammar_key=rules.outcome.key if rules.outcome is not None else None,
             stop=request.stop,
             max_tokens=request.max_tokens,
+            clips_to_context=request.clips_to_context,
             logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
             unconstrained_on_failure=self.settings.constraint_failure == "unconstrained",
@@ -220,8 +235,7 @@ class Service:
         )
         jobs: list[_Job] = []
         for i, prompt in enumerate(request.prompts):
-            if request.constraint is not None and request.constraint.is_described and isinstance(prompt, ChatPrompt):
-                prompt = with_description(prompt, request.constraint.constraint)
+            prompt = _described(prompt, request)
             rendering = partial(self._with_prompt, base, prompt, model, rules)
             ready = await asyncio.to_thread(rendering) if _is_long(prompt) else rendering()
             turn_format = self._format(request, prompt, ready.prompt, model, rules)
@@ -244,8 +258,8 @@ class Service:
         match prompt:
             case ChatPrompt():
                 text = self.render(prompt, model, rules.wish.switch)
-                has_bos = bool(info.bos_token) and text.startswith(info.bos_token)
-                return replace(base, prompt=text, add_special=not has_bos, thinking=rules.block(prompt, text, base.max_tokens))
+                block = rules.block(prompt, text, base.max_tokens)
+                return replace(base, prompt=text, add_special=not _has_bos(text, info), thinking=block)
             case TextPrompt(text=text):
                 return replace(base, prompt=text or info.bos_token or info.eos_token, add_special=bool(text))
             case TokenPrompt(tokens=tokens):
@@ -255,6 +269,19 @@ class Service:
 
 
 # ---- planning
+
+
+def _described(prompt: Prompt, request: GenerateRequest) -> Prompt:
+    """The prompt, with words about the constraint where the request wants them."""
+    constraint = request.constraint
+    if constraint is None or not constraint.is_described or not isinstance(prompt, ChatPrompt):
+        return prompt
+    return with_description(prompt, constraint.constraint)
+
+
+def _has_bos(text: str, info: ModelInfo) -> bool:
+    """Whether a template has written the token that begins a text."""
+    return bool(info.bos_token) and text.startswith(info.bos_token)
 
 
 def _is_long(prompt: Prompt) -> bool:
@@ -342,7 +369,7 @@ async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], r
             async for number, event in merged:
                 if isinstance(event, Started) and not tally.is_started:
                     tally.is_started = True
-                    yield types.Started(model.name, request.n_choices, notices)
+                    yield _started(event, model, request, notices)
                 for translated in _translate(event, jobs[number], tally):
                     yield translated
     except BadRequest as error:
@@ -351,6 +378,12 @@ async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], r
     if tally.failures:
         raise GenerationFailed(tally.failures[0].message)
     yield types.Completed(tally.usage)
+
+
+def _started(event: Started, model: LoadedModel, request: GenerateRequest, notices: tuple[types.Notice, ...]) -> types.Started:
+    is_clipped = event.n_prompt_tokens + (request.max_tokens or 0) > model.engine.info.n_ctx_slot
+    n_prompt, n_cached = event.n_prompt_tokens, event.n_cached_tokens
+    return types.Started(model.name, request.n_choices, notices, n_prompt, n_cached, is_clipped)
 
 
 @dataclass(frozen=True, slots=True)

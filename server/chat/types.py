@@ -116,7 +116,9 @@ class GenerateRequest:
 
     Choice k of prompt i has index `i * n + k`. `max_tokens` None: to the end of the slot's context. `logprobs`: None for none,
     else how many alternatives to list. `echo` puts the prompt before the text (with its logprobs, if asked).
-    `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`).
+    `clips_to_context`: max_tokens past the end of the slot's context is that end, else an error.
+    `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`), and
+    `budget_tokens` the tokens for it, which win over those of the effort.
     """
 
     prompts: tuple[Prompt, ...]
@@ -125,12 +127,14 @@ class GenerateRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
+    clips_to_context: bool = False
     constraint: RequestedConstraint | None = None
     tools: ToolUse | None = None
     logprobs: int | None = None
     echo: bool = False
     on_length: OnLength = "complete"
     effort: str | None = None
+    budget_tokens: int | None = None
     param: str = "prompt"
 
     @property
@@ -161,11 +165,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The first event: the request holds its slot; a dialect may send its headers now."""
+    """The first event: the request holds its slot; a dialect may send its headers now.
+
+    Tokens are those of the first prompt. `is_clipped`: the context ends before max_tokens do.
+    """
 
     model: str
     n_choices: int
     warnings: tuple[Notice, ...] = ()
+    n_prompt_tokens: int = 0
+    n_cached_tokens: int = 0
+    is_clipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,3 +283,4 @@ class Completion:
     choices: Sequence[Answer]
     usage: Usage
     warnings: tuple[Notice, ...] = ()
+    is_clipped: bool = False

@@ -357,7 +357,8 @@ def as_error(failed: Failed) -> ServerError:
     """The error that stands for an event of failure."""
     match failed.kind:
         case FailureKind.CONTEXT_OVERFLOW:
-            return ContextOverflow(failed.message)
+            detail = failed.detail
+            return ContextOverflow(failed.message, n_tokens=detail.get("n_prompt_tokens"), n_ctx=detail.get("n_ctx"))
         case FailureKind.CONSTRAINT_REJECTED:
             return ConstraintRejected(failed.message)
         case FailureKind.TOO_FEW_TOKENS:

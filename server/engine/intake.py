@@ -259,6 +259,8 @@ class Intake:
         """Tokens that each choice may have. Raises Refusal where they don't fit beside the prompt."""
         n_ctx = self._backend.info.n_ctx_slot
         n_asked = request.max_tokens
+        if request.clips_to_context and n_asked is not None and n_prompt + n_asked > n_ctx:
+            n_asked = None
         if n_prompt + (1 if n_asked is None else n_asked) > n_ctx:
             wanted = f"{n_prompt} tokens of prompt" + ("" if n_asked is None else f" and max_tokens {n_asked}")
             raise Refusal(
