@@ -136,7 +136,8 @@ class EngineRequest:
     """A prompt and what to make of it: `n` choices that share the prompt's KV cache; choice i samples with `seed + i`.
 
     prompt: text, or token ids taken as they are. add_special/parse_special: as llama_tokenize has them, for text.
-    max_tokens: None is to the end of the slot's context; with clips_to_context one past that is the same. grammar_key: of a grammar sent by PutGrammar before.
+    max_tokens: None is to the end of the slot's context; with clips_to_context one past that is the same.
+    grammar_key: of a grammar sent by PutGrammar before.
     logprobs: None for none, else how many alternatives to list beside the sampled token (0 to 20).
     prompt_logprobs: the same for the prompt's own tokens (echo), reported in Started.
     thinking: a block before the answer. triggers: what opens a call in an answer without a grammar; the text is free again
