@@ -16,7 +16,7 @@ from converters.errors import ConversionError
 from converters.tools.splitter import ReasoningMarkers
 from server.chat.constraint import CompileOutcome, ConstraintCompiler, reject
 from server.chat.profile import Reasoner, ReasoningProfile
-from server.chat.types import ChatPrompt
+from server.chat.types import ChatPrompt, GenerateRequest
 from server.engine.client import EngineClient
 from server.engine.messages import Thinking
 from server.errors import BadRequest
@@ -38,6 +38,7 @@ BUDGETS: Mapping[str, int | None] = {
     "cove": MEDIUM,
 }
 """Tokens of thinking by effort; None: as many as the answer leaves."""
+_FORMS = ("chain_of_thought", "cot", "cove")
 
 CUSTOM = "custom:"
 _HOLE = "{text}"
@@ -48,11 +49,34 @@ _SPECIAL = frozenset(r"\.^$*+?()[]{}|/")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """A `reasoning_effort`. `template`: of `custom:`, what stands between its holes is forced."""
+    """A `reasoning_effort`. `template`: of `custom:`, what stands between its holes is forced.
+
+    `is_shared`: the effort says a form, not an amount, so at most half of max_tokens goes into it as well.
+    """
 
     name: str
     max_tokens: int | None
     template: str | None = None
+    is_shared: bool = False
+
+    def bound(self, max_tokens: int | None) -> int | None:
+        """Tokens of the block in an answer of `max_tokens`; None: as many as the answer leaves."""
+        return _shared(self.max_tokens, max_tokens) if self.is_shared else self.max_tokens
+
+
+def _shared(bound: int | None, max_tokens: int | None) -> int | None:
+    half = None if max_tokens is None else max_tokens // 2
+    return half if bound is None else bound if half is None else min(bound, half)
+
+
+def effort_of(request: GenerateRequest) -> Effort | None:
+    """What the request says of its thinking; None: nothing. Raises BadRequest."""
+    effort = None if request.effort is None else parse_effort(request.effort)
+    if request.budget_tokens is None:
+        return effort
+    if effort is None:
+        return Effort("budget", request.budget_tokens)
+    return replace(effort, max_tokens=request.budget_tokens, is_shared=False)
 
 
 def parse_effort(text: str, param: str = "reasoning_effort") -> Effort:
@@ -63,10 +87,10 @@ def parse_effort(text: str, param: str = "reasoning_effort") -> Effort:
             raise BadRequest(f"{param}: custom: needs a template after it", param=param)
         if len(template.encode("utf-8", "replace")) > _MAX_TEMPLATE_BYTES:
             raise BadRequest(f"{param}: a template may have at most {_MAX_TEMPLATE_BYTES} bytes", param=param)
-        return Effort("custom", MEDIUM, template)
+        return Effort("custom", MEDIUM, template, is_shared=True)
     if text not in BUDGETS:
         raise BadRequest(f"{param} must be one of {', '.join(BUDGETS)} or custom:TEMPLATE, not {text!r}", param=param)
-    return Effort(text, BUDGETS[text])
+    return Effort(text, BUDGETS[text], is_shared=text in _FORMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +131,10 @@ class ThinkingWish:
         if self.effort is not None:
             key = None if self.inside is None else self.inside.key
             is_forced = (is_constrained or key is not None) and not is_open
-            return replace(block, is_forced=is_forced, max_tokens=self.effort.max_tokens, grammar_key=key)
+            return replace(block, is_forced=is_forced, max_tokens=self.effort.bound(max_tokens), grammar_key=key)
         if not is_constrained:
             return block
-        return replace(block, max_tokens=MEDIUM if max_tokens is None else min(MEDIUM, max_tokens // 2))
+        return replace(block, max_tokens=_shared(MEDIUM, max_tokens))
 
 
 def _is_open(prompt: str, profile: ReasoningProfile) -> bool:

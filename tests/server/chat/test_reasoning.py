@@ -12,8 +12,12 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
+from converters.compile import CompileOptions
+from converters.constraint import JsonSchema
+from server.chat.fold import fold
 from server.chat.profile import PROFILES, find_reasoner
 from server.chat.reasoning import BUDGETS, parse_effort
+from server.chat.types import ChatPrompt, GenerateRequest, Message, RequestedConstraint, Sampling
 from server.engine.client import LocalClient
 from server.engine.llama import LlamaBackend
 from server.engine.messages import ModelSpec
@@ -159,8 +163,31 @@ async def test_thinking_without_a_constraint(backends: dict[str, LlamaBackend]) 
         assert body["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("name", THINKERS)
+async def test_a_budget_in_tokens(backends: dict[str, LlamaBackend], name: str) -> None:
+    """As a dialect without efforts sets it, alone and beside an effort; with and without a constraint."""
+    prompt = ChatPrompt((Message("user", "hi"),), thinking=True)
+    constraint = RequestedConstraint(JsonSchema(SCHEMA), CompileOptions(), "format", "json_schema", "format")
+    async with serving(backends[name]) as served:
+        for budget, effort, held in ((0, None, constraint), (7, None, constraint), (9, "high", None), (11, "cot", constraint)):
+            request = GenerateRequest(
+                (prompt,), sampling=Sampling(seed=1), max_tokens=90, constraint=held, effort=effort, budget_tokens=budget
+            )
+            completion = await fold(served.app.state.service.generate(request))
+            (answer,) = completion.choices
+            assert completion.usage.n_reasoning_tokens <= budget + 3  # the markers and what follows them
+            if held is not None:
+                jsonschema.validate(json.loads(answer.text), SCHEMA)
+            if effort == "cot":
+                check_form(effort, answer.reasoning)
+
+
 def test_efforts() -> None:
     assert parse_effort("low").max_tokens == 256
+    assert [parse_effort("high").bound(n) for n in (None, 100)] == [4096, 4096]
+    assert [parse_effort("max").bound(n) for n in (None, 100)] == [None, None]
+    for form in ("cot", "cove", "custom:a {text}"):
+        assert [parse_effort(form).bound(n) for n in (None, 100, 5000)] == [1024, 50, 1024]
     for text in ("lots", "", "custom:", "custom: "):
         with pytest.raises(BadRequest):
             parse_effort(text)
