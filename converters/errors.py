@@ -1,13 +1,13 @@
 """The errors of the compiler.
 
-    ConversionError          path, position
+    ConversionError          path, position, option
      ├ InvalidSource         the source is not valid
      ├ UnsupportedFeature    valid, but there is no exact grammar for it
      ├ Unsatisfiable         nothing matches it
      └ LimitExceeded         a bound was hit: limit (its name), value (its setting)
 
 They carry data; the text is made here, once. `path` is the JSON pointer of the culprit inside a JSON source ("" is the
-whole), `position` the place in a text.
+whole), `position` the place in a text; `option` is the compile option at fault, where it isn't the source.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class ConversionError(Exception):
         self.reason = reason
         self.path = path
         self.position = position
+        self.option: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.reason, self.path, self.position))
+        return (_rebuild, (type(self), self.reason, self.path, self.position), {"option": self.option})
 
     def __str__(self) -> str:
         where = []
@@ -74,7 +75,8 @@ class LimitExceeded(ConversionError):
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_limit, (self.reason, self.limit, self.value, self.path, self.position))
+        fields = (self.reason, self.limit, self.value, self.path, self.position)
+        return (_rebuild_limit, fields, {"option": self.option})
 
 
 def _rebuild_limit(reason: str, limit: str, value: float, path: str | None, position: Position | None) -> LimitExceeded:

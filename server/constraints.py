@@ -6,7 +6,7 @@ known here. Reading a field checks its type and its size, whether or not it wins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -18,6 +18,7 @@ from server.json_text import dump_json, parse_json_text
 from server.settings import RequestLimits
 
 CONFLICT = "only one of structured_outputs, response_format, or constraint may be set"
+NESTED = ("extra_body",)  # objects of a request whose fields count as the request's own
 EMPTY_STRUCTURED_OUTPUTS = "one of choice, regex, json, grammar, or structural_tag must be set"
 
 
@@ -29,6 +30,7 @@ class _Reading:
     kind: str
     param: str
     options: tuple[tuple[str, Any], ...] = ()
+    whitespace_param: str | None = None
 
     @property
     def meaning(self) -> str:
@@ -57,9 +59,9 @@ class _Request:
         return self.fields.get(name)
 
 
-def read_constraint(body: JsonObject, limits: RequestLimits) -> RequestedConstraint | None:
+def read_constraint(body: JsonObject, limits: RequestLimits, nested: Sequence[str] = NESTED) -> RequestedConstraint | None:
     """The constraint that a request's body asks for, or None. Raises BadRequest naming the field."""
-    request = _Request(_gather_fields(body), limits)
+    request = _Request(_gather_fields(body, nested), limits)
     _refuse_unknown(request)
     guided = _read_all(GUIDED_FIELDS, request)
     others = _read_all(EXCLUSIVE_FIELDS, request)
@@ -68,33 +70,47 @@ def read_constraint(body: JsonObject, limits: RequestLimits) -> RequestedConstra
     is_described = _read_flag("inject_schema", request)
     for name, reading in (*guided.items(), *others.items()):
         merged = replace(options, **dict(reading.options))
-        return RequestedConstraint(reading.constraint, merged, name, reading.kind, reading.param, is_described)
+        return RequestedConstraint(
+            reading.constraint,
+            merged,
+            name,
+            reading.kind,
+            reading.param,
+            is_described,
+            whitespace_param=reading.whitespace_param or _whitespace_param(request),
+        )
     return None
 
 
-def read_options(body: JsonObject, limits: RequestLimits) -> CompileOptions:
+def read_options(body: JsonObject, limits: RequestLimits, nested: Sequence[str] = NESTED) -> CompileOptions:
     """How a request wants its constraints compiled: the options that belong to no field alone. Raises BadRequest."""
-    return _read_options(_Request(_gather_fields(body), limits))
+    return _read_options(_Request(_gather_fields(body, nested), limits))
 
 
-def merge_extra_body(body: JsonObject) -> dict[str, tuple[str, JsonValue]]:
-    """Every non-null field by name, with its path: those of the body, and those of a nested `extra_body`.
+def whitespace_param(body: JsonObject, limits: RequestLimits, nested: Sequence[str] = NESTED) -> str:
+    """The path of the field that those options have their pattern of whitespace from."""
+    return _whitespace_param(_Request(_gather_fields(body, nested), limits))
 
-    Raises BadRequest for a field that stands in both with different values.
+
+def merge_extra_body(body: JsonObject, nested: Sequence[str] = NESTED) -> dict[str, tuple[str, JsonValue]]:
+    """Every non-null field by name, with its path: those of the body, and those of the objects that `nested` names in it.
+
+    Raises BadRequest for a field that stands in two places with different values.
     """
-    merged: dict[str, tuple[str, JsonValue]] = {k: (k, v) for k, v in body.items() if v is not None and k != "extra_body"}
-    nested = body.get("extra_body")
-    if nested is None:
-        return merged
-    if not isinstance(nested, Mapping):
-        raise wrong_type("extra_body", "an object", nested)
-    for name, value in nested.items():
-        path = f"extra_body.{name}"
-        if value is None:
+    merged: dict[str, tuple[str, JsonValue]] = {k: (k, v) for k, v in body.items() if v is not None and k not in nested}
+    for place in nested:
+        inner = body.get(place)
+        if inner is None:
             continue
-        if name in merged and dump_json(merged[name][1]) != dump_json(value):
-            raise BadRequest(f"{name} is set twice, in the request and in extra_body, to different values", param=path)
-        merged.setdefault(name, (path, value))
+        if not isinstance(inner, Mapping):
+            raise wrong_type(place, "an object", inner)
+        for name, value in inner.items():
+            path = f"{place}.{name}"
+            if value is None:
+                continue
+            if name in merged and dump_json(merged[name][1]) != dump_json(value):
+                raise BadRequest(f"{name} is set twice, as {merged[name][0]} and as {path}, to different values", param=path)
+            merged.setdefault(name, (path, value))
     return merged
 
 
@@ -107,8 +123,15 @@ def canonical_text(constraint: Constraint) -> str:
 # ---- which fields there are, and which may stand together
 
 
-def _gather_fields(body: JsonObject) -> dict[str, _Field]:
-    return {name: _Field(name, path, value) for name, (path, value) in merge_extra_body(body).items()}
+def _gather_fields(body: JsonObject, nested: Sequence[str]) -> dict[str, _Field]:
+    fields = {name: _Field(name, path, value) for name, (path, value) in merge_extra_body(body, nested).items()}
+    for name in _WRAPPED_FORMATS:
+        outer = name.removesuffix(".format")
+        if outer in fields:
+            inner = _object(fields[outer].value, fields[outer].path).get("format")
+            if inner is not None:
+                fields[name] = _Field(name, f"{fields[outer].path}.format", inner)
+    return fields
 
 
 def _read_all(readers: Mapping[str, _Reader], request: _Request) -> dict[str, _Reading]:
@@ -122,10 +145,13 @@ def _read_all(readers: Mapping[str, _Reader], request: _Request) -> dict[str, _R
 
 
 def _check_conflicts(guided: Mapping[str, _Reading], others: Mapping[str, _Reading]) -> None:
-    """Rule 3: one of the exclusive fields, and beside guided_* only response_format; equal constraints count as one."""
+    """Rule 3: one of the exclusive fields, and beside guided_* only response_format; equal constraints count as one.
+
+    What the other dialects call their response format counts as that.
+    """
     if guided:
         winner = next(iter(guided.values()))
-        rivals = {name: r for name, r in others.items() if name != "response_format"}
+        rivals = {name: r for name, r in others.items() if name not in _RESPONSE_FORMAT_FIELDS}
         clash = any(reading.meaning != winner.meaning for reading in rivals.values())
         names = [*guided, *rivals]
     else:
@@ -361,7 +387,8 @@ def _read_structured_outputs(field: _Field, request: _Request) -> _Reading:
             param=readings[1].param,
             code="conflicting_constraints",
         )
-    return replace(readings[0], options=_structured_options(entries, field.path, request))
+    pattern_path = f"{field.path}.whitespace_pattern" if "whitespace_pattern" in entries else None
+    return replace(readings[0], options=_structured_options(entries, field.path, request), whitespace_param=pattern_path)
 
 
 _STRUCTURED_OPTIONS = ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
@@ -391,7 +418,7 @@ def _read_response_format(field: _Field, request: _Request) -> _Reading | None:
         raise wrong_type(f"{field.path}.type", "a string", kind)
     if kind not in RESPONSE_FORMATS:
         raise BadRequest(
-            f"response_format type {kind!r} is not supported: only json_schema and json_object are supported "
+            f"{field.name} type {kind!r} is not supported: only json_schema and json_object are supported "
             "(and text, structural_tag, grammar and regex)",
             param=f"{field.path}.type",
         )
@@ -411,7 +438,8 @@ def _format_json_object(value: JsonObject, path: str, request: _Request) -> _Rea
 def _format_json_schema(value: JsonObject, path: str, request: _Request) -> _Reading:
     """OpenAI's wrapper, or the schema directly beside the type (llama.cpp, Responses)."""
     wrapper, inner = value.get("json_schema"), f"{path}.json_schema"
-    if wrapper is None and value.get("schema") is not None:
+    is_flat = not path.endswith("response_format")  # the other APIs have no wrapper
+    if wrapper is None and (is_flat or value.get("schema") is not None):
         wrapper, inner = value, path
     if wrapper is None:
         raise BadRequest(f"{inner} is missing", param=inner)
@@ -466,7 +494,7 @@ def _read_options(request: _Request) -> CompileOptions:
     if (field := request.get("whitespace")) is not None:
         words: tuple[Whitespace, ...] = ("default", "compact", "spaced", "flexible")
         options = replace(options, whitespace=cast(Whitespace, _word(field.value, field.path, words)))
-    for name in ("guided_whitespace_pattern", "whitespace_pattern"):
+    for name in _WHITESPACE_PATTERNS:
         if (field := request.get(name)) is not None:
             options = replace(options, whitespace_pattern=_regex(field.value, field.path, request).pattern)
     options = replace(options, lenient=_read_flag("lenient", request))
@@ -474,6 +502,14 @@ def _read_options(request: _Request) -> CompileOptions:
     if orphan is not None and request.get("constraint") is None:
         raise BadRequest(f"{orphan.path} is set, but constraint is not", param=orphan.path)
     return options
+
+
+_WHITESPACE_PATTERNS = ("guided_whitespace_pattern", "whitespace_pattern")  # the last one counts
+
+
+def _whitespace_param(request: _Request) -> str:
+    given = [field.path for name in _WHITESPACE_PATTERNS if (field := request.get(name)) is not None]
+    return given[-1] if given else _WHITESPACE_PATTERNS[-1]
 
 
 def _read_flag(name: str, request: _Request) -> bool:
@@ -498,7 +534,13 @@ EXCLUSIVE_FIELDS: dict[str, _Reader] = {
     "regex": _read_regex,
     "ebnf": _read_gbnf,
     "format": _read_format,
+    "output_config.format": _read_response_format,
+    "output_format": _read_response_format,
+    "text.format": _read_response_format,
 }
+_WRAPPED_FORMATS = ("output_config.format", "text.format")
+_RESPONSE_FORMAT_FIELDS = ("response_format", "output_format", *_WRAPPED_FORMATS)
+"""OpenAI's chat, Anthropic's (`output_format` is its older name), Responses'."""
 KNOWN_FIELDS = {
     *GUIDED_FIELDS,
     *EXCLUSIVE_FIELDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converters.constraint import Draft
-from converters.errors import UnsupportedFeature
+from converters.errors import InvalidSource, UnsupportedFeature
 
 DRAFTS: dict[str, Draft] = {
     "json-schema.org/draft-04/schema": "draft4",
@@ -31,9 +31,14 @@ def named_draft(schema: Mapping[str, object]) -> Draft | None:
 
 
 def draft_of(schema: object, default: Draft | None) -> Draft:
-    """The draft of a whole schema: named, else `default`, else 2020-12. Raises UnsupportedFeature for an unknown one."""
-    if not isinstance(schema, Mapping) or not isinstance(schema.get("$schema"), str):
+    """The draft of a whole schema: named, else `default`, else 2020-12.
+
+    Raises UnsupportedFeature for an unknown one, InvalidSource for what is no name.
+    """
+    if not isinstance(schema, Mapping) or "$schema" not in schema:
         return default or "2020-12"
+    if not isinstance(schema["$schema"], str):
+        raise InvalidSource("$schema must be a string", path="/$schema")
     draft = named_draft(schema)
     if draft is None:
         raise UnsupportedFeature(f"the unknown meta-schema {schema['$schema']!r}", path="/$schema")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converters.automata import Dfa, to_expr
-from converters.errors import InvalidSource
+from converters.errors import ConversionError, InvalidSource
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq
 from converters.limits import Budget
@@ -26,9 +26,13 @@ class Layout:
 
 
 def layout_of(options: CompileOptions, book: RuleBook, budget: Budget) -> Layout:
-    """The layout that the options ask for. Raises InvalidSource for a pattern that isn't whitespace."""
+    """The layout that the options ask for. Raises ConversionError, `option` set, for a pattern that isn't whitespace."""
     if options.whitespace_pattern is not None:
-        gap = _gap_of_pattern(options.whitespace_pattern, book, budget)
+        try:
+            gap = _gap_of_pattern(options.whitespace_pattern, book, budget)
+        except ConversionError as error:
+            error.option = "whitespace_pattern"
+            raise
         return Layout(seq(gap, lit(","), gap), seq(gap, lit(":"), gap), gap, gap)
     match options.whitespace:
         case "default":
@@ -48,5 +52,5 @@ def _gap_of_pattern(pattern: str, book: RuleBook, budget: Budget) -> Expr:
 
     dfa: Dfa = regex_dfa(pattern, "match", budget)
     if dfa.is_empty() or any((charset - BLANKS) for state in range(dfa.n_states) for charset, _ in dfa.edges(state)):
-        raise InvalidSource("whitespace_pattern must match only spaces, tabs and line ends")
+        raise InvalidSource("the pattern of whitespace must match only spaces, tabs and line ends")
     return book.add("gap", to_expr(dfa, book, "gap", None, budget))

@@ -1,7 +1,7 @@
 """Tools and the choice among them -> the tools that may be called and whether they must be.
 
 `decode_tools` reads OpenAI's chat form (which Ollama's clients send too): function tools, custom tools with their grammar,
-`allowed_tools`, the legacy functions. The pieces are every dialect's.
+`allowed_tools`, the legacy functions. The pieces are every dialect's; `tool` and `choose` take the flat form of Responses too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
 from server.chat.tools import function_of_custom
 from server.chat.types import JsonObject, ToolUse
-from server.constraints import check_size, merge_extra_body, read_options
+from server.constraints import check_size, merge_extra_body, read_options, whitespace_param
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
@@ -34,12 +34,19 @@ class GivenTool:
 def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
     """How the request uses tools, its options for compiling among it. Raises BadRequest naming the field."""
     use = decode_tools(merge_extra_body(body), limits)
-    return None if use is None else replace(use, options=read_options(body, limits))
+    if use is None:
+        return None
+    return replace(use, options=read_options(body, limits), whitespace_param=whitespace_param(body, limits))
 
 
 def decode_tools(fields: Fields, limits: RequestLimits) -> ToolUse | None:
     """How a request uses tools; None without tools, or under tool_choice "none". Raises BadRequest with the path."""
-    given = _given_tools(fields, limits)
+    name, read = ("tools", _wrapped_tool) if "tools" in fields else ("functions", _legacy_function)
+    return choose([read(value, path, limits) for value, path in listed_tools(fields, name, limits)], fields)
+
+
+def choose(given: Sequence[GivenTool], fields: Fields) -> ToolUse | None:
+    """How these tools are used by `tool_choice` and `parallel_tool_calls`; None as above. Raises BadRequest with the path."""
     path, choice = fields.get("tool_choice") or fields.get("function_call") or ("tool_choice", "auto")
     if choice not in ("auto", "none") and not given:
         _check_shape(choice, path)
@@ -77,27 +84,42 @@ def only(use: ToolUse, names: Mapping[str, str]) -> ToolUse:
 # ---- the tools
 
 
-def _given_tools(fields: Fields, limits: RequestLimits) -> list[GivenTool]:
-    name = "tools" if "tools" in fields else "functions"
+def listed_tools(fields: Fields, name: str, limits: RequestLimits) -> list[tuple[JsonObject, str]]:
+    """The tools of the field `name` with their paths, none where it is absent. Raises BadRequest."""
     path, value = fields.get(name, (name, []))
     if not isinstance(value, list):
         raise wrong_type(path, "a list", value)
     check_size(dump_json(value), path, limits.tools_bytes, "tools_bytes")
-    if name == "functions":
-        return [_function(entry, f"{path}[{i}]") for i, entry in enumerate(value)]
-    return [_tool(entry, f"{path}[{i}]", limits) for i, entry in enumerate(value)]
+    return [(_object(entry, f"{path}[{i}]"), f"{path}[{i}]") for i, entry in enumerate(value)]
 
 
-def _tool(value: JsonValue, path: str, limits: RequestLimits) -> GivenTool:
-    tool = _object(value, path)
-    kind = tool.get("type")
+def _wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
+    kind = value.get("type")
     if kind == "function":
-        return _function(tool.get("function"), f"{path}.function")
+        return _function(value.get("function"), f"{path}.function")
     if kind == "custom":
-        return _custom(tool, path, limits)
-    raise UnsupportedParameter(
-        f"{path}.type {dump_json(kind)} is not supported: only function and custom are", param=f"{path}.type"
-    )
+        return custom_tool(_object(value.get("custom"), f"{path}.custom"), f"{path}.custom", limits)
+    raise _unsupported(kind, path, "only function and custom are")
+
+
+def tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
+    """A tool of Responses: name and parameters beside its type, or wrapped as in a chat. Raises BadRequest."""
+    kind = value.get("type")
+    if isinstance(kind, str) and kind in value:
+        return _wrapped_tool(value, path, limits)
+    if kind == "function":
+        return _function({name: entry for name, entry in value.items() if name != "type" and entry is not None}, path)
+    if kind == "custom":
+        return custom_tool(value, path, limits)
+    raise _unsupported(kind, path, "this server runs no tools itself; function, custom and namespace are")
+
+
+def _unsupported(kind: JsonValue, path: str, supported: str) -> UnsupportedParameter:
+    return UnsupportedParameter(f"{path}.type {dump_json(kind)} is not supported: {supported}", param=f"{path}.type")
+
+
+def _legacy_function(value: JsonObject, path: str, _limits: RequestLimits) -> GivenTool:
+    return _function(value, path)
 
 
 def _function(value: JsonValue, path: str) -> GivenTool:
@@ -111,11 +133,6 @@ def check_parameters(value: JsonValue, path: str) -> None:
     """Raises BadRequest unless `value` is what a tool's schema may be: an object, or absent."""
     if value is not None and not isinstance(value, Mapping):
         raise wrong_type(path, "a JSON Schema object", value)
-
-
-def _custom(tool: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
-    path = f"{path}.custom"
-    return custom_tool(_object(tool.get("custom"), path), path, limits)
 
 
 def custom_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
@@ -206,6 +223,8 @@ def _allowed(use: ToolUse, allowed: JsonObject, path: str) -> ToolUse:
 
 def _chosen_name(choice: JsonObject, path: str) -> str:
     """{"type": "function", "function": {"name": …}}, the same with custom, or the name directly (legacy, flat)."""
+    if "type" in choice and choice["type"] not in ("function", "custom"):
+        raise _unsupported(choice["type"], path, "function, custom and allowed_tools are")
     inner = choice.get("function") or choice.get("custom") or choice
     name = inner.get("name") if isinstance(inner, Mapping) else None
     if not isinstance(name, str):

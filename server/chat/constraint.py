@@ -44,7 +44,7 @@ async def compile_requested(compiler: ConstraintCompiler, requested: RequestedCo
     try:
         outcome = await compiler.compile(requested.constraint, requested.options)
     except ConversionError as error:
-        rejected = reject(error, requested.param, requested.paths)
+        rejected = reject(error, requested.param, requested.paths, requested.whitespace_param)
         logger.info("%s rejected=%s param=%s", prefix, rejected.code, rejected.param)
         raise rejected from None
     stats = outcome.compiled.stats
@@ -63,12 +63,17 @@ _SETTINGS = {"grammar_bytes": "compiled_grammar_bytes", "regex_grammar_bytes": "
 """What the command line calls the compiler's limits whose names a request's limits have too."""
 
 
-def reject(error: ConversionError, param: str, paths: Sequence[str] = ()) -> ConstraintRejected:
+def reject(
+    error: ConversionError, param: str, paths: Sequence[str] = (), whitespace_param: str = "whitespace_pattern"
+) -> ConstraintRejected:
     """A compiler's error as one of the request: `param` is extended by the path inside the source.
 
-    With `paths`, a path that begins with a number is inside the part of that number: `/1/parameters` of tools.
+    With `paths`, a path that begins with a number is inside the part of that number: `/1/parameters` of tools. The options
+    have no path in the source: the only one that can be wrong is the pattern of whitespace, of the field `whitespace_param`.
     """
     path = error.path or ""
+    if error.option is not None:
+        param, path, paths = whitespace_param, "", ()
     number, _, rest = path.removeprefix("/").partition("/")
     if paths and number.isdigit() and int(number) < len(paths):
         param, path = paths[int(number)], f"/{rest}" if rest else ""

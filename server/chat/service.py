@@ -331,6 +331,13 @@ def _field_at_fault(error: BadRequest, request: GenerateRequest, info: ModelInfo
             return None
 
 
+def _rename_max_tokens(error: BadRequest, name: str) -> None:
+    """The engine, and what it says, calls the bound `max_tokens`."""
+    if error.param == "max_tokens":
+        error.param = name
+    error.message = error.message.replace("max_tokens", name)
+
+
 # ---- running
 
 
@@ -374,6 +381,8 @@ async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], r
                     yield translated
     except BadRequest as error:
         error.param = error.param or _field_at_fault(error, request, model.engine.info)
+        if request.max_tokens_param != "max_tokens":
+            _rename_max_tokens(error, request.max_tokens_param)
         raise
     if tally.failures:
         raise GenerationFailed(tally.failures[0].message)

@@ -26,7 +26,7 @@ class RequestedConstraint:
 
     `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
     request, for errors; where `paths` are set, an error's first step inside the source picks one of those instead.
-    `is_described`: the prompt tells the model of it.
+    `is_described`: the prompt tells the model of it. `whitespace_param`: the path of the field that sets the whitespace.
     """
 
     constraint: Constraint
@@ -36,6 +36,7 @@ class RequestedConstraint:
     param: str
     is_described: bool = False
     paths: tuple[str, ...] = ()
+    whitespace_param: str = "whitespace_pattern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class ToolUse:
     """The tools that a model may call. `paths` are their places in the request, `choice` the field that says how to use them.
 
     is_forced: the answer is a call. is_parallel: there may be several. shown: all tools in OpenAI's form, for the template.
-    options: how the request wants its constraints compiled.
+    options: how the request wants its constraints compiled; whitespace_param: the path of the field that sets the whitespace.
     """
 
     tools: tuple[Tool, ...]
@@ -108,6 +109,7 @@ class ToolUse:
     is_parallel: bool = True
     choice: str = "tool_choice"
     options: CompileOptions = field(default_factory=CompileOptions)
+    whitespace_param: str = "whitespace_pattern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class GenerateRequest:
 
     Choice k of prompt i has index `i * n + k`. `max_tokens` None: to the end of the slot's context. `logprobs`: None for none,
     else how many alternatives to list. `echo` puts the prompt before the text (with its logprobs, if asked).
-    `clips_to_context`: max_tokens past the end of the slot's context is that end, else an error.
+    `clips_to_context`: max_tokens past the end of the slot's context is that end, else an error. `max_tokens_param`: what the
+    request calls max_tokens, for errors.
     `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`), and
     `budget_tokens` the tokens for it, which win over those of the effort.
     """
@@ -127,6 +130,7 @@ class GenerateRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
+    max_tokens_param: str = "max_tokens"
     clips_to_context: bool = False
     constraint: RequestedConstraint | None = None
     tools: ToolUse | None = None

@@ -45,6 +45,11 @@ class Row:
         return {self.field: self.value, **dict(self.beside)}
 
     @property
+    def source(self) -> str:
+        """The field's name in the log and in errors."""
+        return f"{self.field}.format" if self.field in ("output_config", "text") else self.field
+
+    @property
     def is_call(self) -> bool:
         return self.field == "tool_choice"
 
@@ -55,6 +60,10 @@ def structured(name: str, value: Any, meaning: str) -> Row:
 
 def response_format(kind: str, meaning: str | None, logged: str = "", **contents: Any) -> Row:
     return Row("response_format", {"type": kind, **contents}, meaning, logged or kind)
+
+
+def wrapped(field: str, kind: str, meaning: str | None, **contents: Any) -> Row:
+    return Row(field, {"format": {"type": kind, **contents}, "other": 1}, meaning, kind)
 
 
 def legacy(kind: str, value: Any, meaning: str) -> Row:
@@ -107,7 +116,16 @@ ROWS = [
     Row("format", SCHEMA, "schema a", "json_schema"),
     Row("format", {}, None),
     Row("format", "", None),
+    wrapped("output_config", "json_schema", "schema a", schema=SCHEMA),
+    Row("output_config", {"effort": "low"}, None),
+    Row("output_format", {"type": "json_schema", "schema": SCHEMA}, "schema a", "json_schema"),
+    wrapped("text", "json_schema", "schema a", name="n", strict=True, schema=SCHEMA),
+    wrapped("text", "json_object", "object"),
+    wrapped("text", "regex", "regex a", pattern="a"),
+    wrapped("text", "text", None),
+    Row("text", {"verbosity": "low", "format": None}, None),
 ]  # fmt: skip
+RESPONSE_FORMATS = ("response_format", "output_config", "output_format", "text")  # of the four APIs
 GUIDED = ("guided_choice", "guided_regex", "guided_grammar", "guided_json")  # in the order in which they win
 PAIRS = [(first, second) for first, second in permutations(ROWS, 2) if first.field != second.field]
 NULLS = [(row, name) for row in ROWS for name in sorted({other.field for other in ROWS} - {row.field})]
@@ -119,10 +137,10 @@ def expected(*rows: Row) -> Row | set[str] | None:
     guided = sorted((row for row in set_ones if row.field in GUIDED), key=lambda row: GUIDED.index(row.field))
     others = [row for row in set_ones if row.field not in GUIDED]
     if guided:
-        others = [row for row in others if row.field != "response_format"]  # rule 2: they win over it
+        others = [row for row in others if row.field not in RESPONSE_FORMATS]  # rule 2: they win over it
     rivals = guided[:1] + others
     if len({row.meaning for row in rivals}) > 1:  # rule 3
-        return {row.field for row in rivals}
+        return {row.source for row in rivals}
     call = [row for row in rows if row.is_call and row.meaning is not None]
     return next(iter(call + rivals), None)  # rule 1, and the last sentence of rule 3
 
@@ -141,8 +159,8 @@ def check(body: dict[str, Any], *rows: Row) -> None:
         assert caught.value.message.startswith(CONFLICT)
         assert caught.value.code == "conflicting_constraints"
         named = caught.value.message.removeprefix(CONFLICT)
-        assert {field for field in {row.field for row in ROWS} if f" {field} " in named.replace(",", " ") + " "} == outcome
-        assert str(caught.value.param).removeprefix("extra_body.").partition(".")[0] in outcome
+        assert {field for field in {row.source for row in ROWS} if f" {field} " in named.replace(",", " ") + " "} == outcome
+        assert str(caught.value.param).removeprefix("extra_body.").startswith(tuple(outcome))
         return
     is_forced, constraint = ruling(body)
     assert is_forced == (outcome is not None and outcome.is_call)
@@ -150,7 +168,7 @@ def check(body: dict[str, Any], *rows: Row) -> None:
         assert constraint is None
     elif not outcome.is_call:
         assert constraint is not None
-        alike = [(row.field, row.kind) for row in rows if row.meaning == outcome.meaning]
+        alike = [(row.source, row.kind) for row in rows if row.meaning == outcome.meaning]
         assert (constraint.source, constraint.kind) in alike
         if outcome.field in GUIDED:
             assert constraint.source == outcome.field
@@ -200,6 +218,7 @@ def test_completions_read_the_same() -> None:
 WRONG: dict[str, Any] = {
     "guided_choice": [1], "guided_regex": 1, "guided_grammar": 1, "guided_json": 1, "structured_outputs": 1,
     "response_format": 1, "constraint": 1, "json_schema": 1, "grammar": 1, "regex": 1, "ebnf": 1, "format": 1,
+    "output_config": 1, "output_format": 1, "text": 1,
 }  # fmt: skip
 LARGE: dict[str, Any] = {
     "guided_choice": ["a"] * 10_001,
@@ -214,6 +233,9 @@ LARGE: dict[str, Any] = {
     "regex": "a" * 4097,
     "ebnf": GBNF + " " * (16384 - len(GBNF) + 1),
     "format": {"title": "a" * 16384},
+    "output_config": {"format": {"type": "json_schema", "schema": {"title": "a" * 16384}}},
+    "output_format": {"type": "json_schema", "schema": {"title": "a" * 16384}},
+    "text": {"format": {"type": "json_schema", "schema": {"title": "a" * 16384}}},
 }
 
 

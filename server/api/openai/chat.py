@@ -13,6 +13,7 @@ from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, 
 from server.api.openai.messages import decode_messages
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.openai_shape import encode_logprobs as encode_token
+from server.api.openai_shape import template_kwargs
 from server.api.respond import Answer
 from server.api.tools import decode_tool_use, decode_tools
 from server.chat.types import (
@@ -57,6 +58,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         stop=fields.stop or (),
         on_length=fields.on_length or "complete",
         max_tokens=fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens,
+        max_tokens_param="max_tokens" if fields.max_completion_tokens is None else "max_completion_tokens",
         constraint=read_constraint(body, limits),
         tools=tools,
         effort=fields.reasoning_effort,
@@ -73,11 +75,8 @@ def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -
     if fields.continue_final_message and fields.add_generation_prompt:
         message = "continue_final_message and add_generation_prompt can't both be true"
         raise BadRequest(message, param="add_generation_prompt")
-    kwargs = _template_kwargs(merged)
     tools = decode_tools(merged, limits)
     thinking = fields.thinking if fields.thinking is not None else fields.enable_thinking
-    if thinking is not None:
-        kwargs = {name: value for name, value in kwargs.items() if name not in ("thinking", "enable_thinking")}
     return ChatPrompt(
         messages=decode_messages(body.get("messages"), limits),
         template=fields.template,
@@ -85,7 +84,7 @@ def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -
         add_generation_prompt=fields.add_generation_prompt is not False,
         continue_final_message=bool(fields.continue_final_message),
         thinking=thinking,
-        kwargs=kwargs,
+        kwargs=template_kwargs(merged, thinking),
     )
 
 
@@ -96,17 +95,6 @@ def _refuse_unsupported(fields: Mapping[str, tuple[str, JsonValue]]) -> None:
     path, modalities = fields.get("modalities", ("modalities", ["text"]))
     if modalities != ["text"]:
         raise UnsupportedParameter(f'{path} is not supported: only ["text"] is', param=path)
-
-
-def _template_kwargs(fields: Mapping[str, tuple[str, JsonValue]]) -> JsonObject:
-    path, value = fields.get("chat_template_kwargs", ("chat_template_kwargs", {}))
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    reserved = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"} & set(value)
-    if reserved:
-        name = min(reserved)
-        raise BadRequest(f"{path}.{name} has a field of its own", param=f"{path}.{name}")
-    return value
 
 
 def answer(fields: ChatFields) -> Answer:
