@@ -5,7 +5,8 @@ ServerError                       status, code, param
  │  ├ UnsupportedParameter 400    a feature that can't be honoured
  │  ├ ConstraintRejected 400      a constraint that can't be enforced
  │  └ ContextOverflow 400         prompt and max_tokens don't fit
- ├ Unauthorized 401 · ForeignOrigin 403 · ModelNotFound 404 · RouteNotFound 404 · MethodNotAllowed 405 · BodyTooLarge 413
+ ├ Unauthorized 401 · ForeignOrigin 403 · ModelNotFound, ResourceNotFound, RouteNotFound 404
+ ├ MethodNotAllowed 405 · BodyTooLarge 413
  ├ QueueFull 429 · ModelLoading 503 · ShuttingDown 503      with retry_after_s
  └ EngineError
     ├ InternalError 500           a bug of ours
@@ -88,6 +89,13 @@ class ModelNotFound(ServerError):
 
     status = 404
     default_code = "model_not_found"
+
+
+class ResourceNotFound(ServerError):
+    """Nothing of that id is kept."""
+
+    status = 404
+    default_code = "not_found"
 
 
 class RouteNotFound(ServerError):
