@@ -52,7 +52,7 @@ def render_prompt(prompt: ChatPrompt, source: str, info: ModelInfo) -> str:
                     return _render(prompt, messages, source, info)
                 except _Raised:
                     continue
-        raise BadRequest(f"the chat template refuses these messages: {refused}", param="messages") from None
+        raise BadRequest(f"the chat template refuses these messages: {refused}", param=prompt.param) from None
 
 
 def builtin_template(name: str, param: str = "template") -> str:
@@ -83,7 +83,7 @@ def _render(prompt: ChatPrompt, messages: Sequence[Message], source: str, info: 
     except _Raised:
         raise
     except Exception as error:  # a template can fail in any way that Python can
-        raise BadRequest(f"the chat template fails on this request: {error}", param="messages") from None
+        raise BadRequest(f"the chat template fails on this request: {error}", param=prompt.param) from None
     return _cut_after_final(text, messages[-1].content) if prompt.continue_final_message else text
 
 

@@ -65,7 +65,8 @@ class ChatPrompt:
     """Messages for the model's chat template.
 
     `template` names a built-in one instead. `tools` are shown to the template as they are. `thinking` switches a template that
-    can think (None: the server's default). `kwargs` are handed to the template by name.
+    can think (None: the server's default). `kwargs` are handed to the template by name. `param` is the request's field with the
+    messages, for errors.
     """
 
     messages: tuple[Message, ...]
@@ -75,6 +76,7 @@ class ChatPrompt:
     continue_final_message: bool = False
     thinking: bool | None = None
     kwargs: JsonObject = field(default_factory=dict)
+    param: str = "messages"
 
 
 @dataclass(frozen=True, slots=True)
