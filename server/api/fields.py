@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from converters.constraint import JsonValue
 from server.chat.types import JsonObject, OnLength, Sampling
 from server.constraints import merge_extra_body
-from server.errors import BadRequest
+from server.errors import BadRequest, wrong_type
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_BYTES = 1024
@@ -34,7 +34,7 @@ def _wrong(expected: str) -> PydanticCustomError:
     return PydanticCustomError("invalid_type", "must be {expected}", {"expected": expected})
 
 
-def _number(value: object) -> float:
+def read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _wrong("a number")
     try:
@@ -51,7 +51,7 @@ def _integer(value: object) -> int:
         return value
     if isinstance(value, bool) or not isinstance(value, float | Decimal):
         raise _wrong("an integer")
-    number = _number(value)
+    number = read_number(value)
     if not number.is_integer():
         raise _wrong("an integer")
     return int(number)
@@ -89,7 +89,7 @@ def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
     for key, bias in value.items():
         if not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10):
             raise PydanticCustomError("invalid_key", "key {key} is not a token id", {"key": repr(key)})
-        number = _number(bias)
+        number = read_number(bias)
         if not -100 <= number <= 100:
             raise PydanticCustomError("range", "must be from -100 to 100 for token {key}", {"key": key})
         pairs.append((int(key), number))
@@ -112,7 +112,7 @@ def _breakers(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-Number = Annotated[float, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(read_number)]
 Integer = Annotated[int, BeforeValidator(_integer)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 String = Annotated[str, BeforeValidator(_string)]
@@ -201,6 +201,19 @@ def read_merged(model: type[FieldsT], merged: FieldMap) -> FieldsT:
         raise BadRequest(f"{path} {_sentence(first['msg'])}", param=path, code=code) from None
     fields.check()
     return fields
+
+
+def template_kwargs(fields: FieldMap, switch: bool | None) -> JsonObject:
+    """What `chat_template_kwargs` hands to the template; its switches of thinking don't count beside a field of their own."""
+    path, value = fields.get("chat_template_kwargs", ("chat_template_kwargs", {}))
+    if not isinstance(value, Mapping):
+        raise wrong_type(path, "an object", value)
+    reserved = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"} & set(value)
+    if reserved:
+        name = min(reserved)
+        raise BadRequest(f"{path}.{name} has a field of its own", param=f"{path}.{name}")
+    hidden = () if switch is None else ("thinking", "enable_thinking")
+    return {name: entry for name, entry in value.items() if name not in hidden}
 
 
 def _sentence(message: str) -> str:
