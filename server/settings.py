@@ -26,7 +26,11 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set about a server. `None` in model settings means: what models.txt or the model says."""
+    """Everything that can be set about a server. `None` in model settings means: what models.txt or the model says.
+
+    keep_alive_s: how long a model that wasn't named at start stays after its last use (infinite: for ever).
+    max_memory_bytes: of all loaded models together; None: most of the machine's.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -40,6 +44,8 @@ class Settings:
     n_gpu_layers: int | None = None
     n_threads: int | None = None
     chat_template_file: str | None = None
+    keep_alive_s: float = 300.0
+    max_memory_bytes: int | None = None
     disable_reasoning: bool = False
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0

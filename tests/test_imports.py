@@ -39,7 +39,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
 
 COMMON: dict[str, tuple[str, ...]] = {
     "converters": ("converters.constraint", "converters.errors", "converters.limits", "converters.options"),
-    "server": ("server.errors", "server.settings", "server.json_text", "converters.limits"),
+    "server": (
+        *("server.errors", "server.settings", "server.json_text", "server.metrics", "server.model_status"),
+        "converters.limits",
+    ),
 }
 
 FOREIGN: dict[str, frozenset[str]] = {

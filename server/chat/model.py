@@ -6,6 +6,7 @@ from typing import Protocol
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelState
+from server.model_status import ModelStatus
 
 
 class LoadedModel(Protocol):
@@ -36,7 +37,7 @@ class ModelManager(Protocol):
         """The name of the default model."""
 
     def names(self) -> tuple[str, ...]:
-        """Every name that a request may ask for, the default first."""
+        """The aliases of all models, the default first."""
 
     def state(self, name: str | None = None) -> ModelState:
         """Where a model (None: the default) stands; "stopped" where it isn't loaded. Never waits for its process."""
@@ -49,6 +50,24 @@ class ModelManager(Protocol):
 
         Raises ModelNotFound, ModelLoading (with Retry-After) while it is being loaded or restarted, EngineStartFailed.
         """
+
+    def touch(self, name: str | None, keep_alive_s: float) -> None:
+        """From now on the model stays this long after its last use; negative: for ever; 0: it goes when nothing runs on it.
+
+        Nothing where it isn't loaded. Raises ModelNotFound.
+        """
+
+    def unload(self, name: str | None) -> None:
+        """End the model's process, now or when what runs on it is done. Raises ModelNotFound."""
+
+    async def describe(self, name: str | None) -> ModelStatus:
+        """What is known of a model, loaded or not; never waits for a model. Raises ModelNotFound."""
+
+    async def describe_all(self) -> tuple[ModelStatus, ...]:
+        """`describe` for every model, the default first."""
+
+    def statuses(self) -> tuple[ModelStatus, ...]:
+        """The models that are loaded or being loaded, without details; at once."""
 
     async def start(self) -> None:
         """Begin to load what has to be there at server start; returns without waiting for it."""

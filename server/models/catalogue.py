@@ -29,6 +29,7 @@ class ModelOptions:
 
     ctx: context of one slot, in tokens. parallel: slots. gpu_layers: -1 is all. template: a built-in chat template's name
     or a Jinja file (relative to models.txt). draft: alias of the small model that drafts. sha256: one digest per file.
+    aliases: further names that requests may use.
     """
 
     ctx: int | None = None
@@ -41,6 +42,7 @@ class ModelOptions:
     embedding: bool = False
     draft: str | None = None
     sha256: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 def _count(text: str) -> int:
@@ -77,6 +79,13 @@ def _digests(text: str) -> tuple[str, ...]:
     return digests
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(_ALIAS.match(name) and name != _RESERVED for name in names) or len(set(names)) < len(names):
+        raise ValueError("must be names with commas between")
+    return names
+
+
 KEYS: Mapping[str, Callable[[str], Any]] = {
     "ctx": _count,
     "gpu_layers": _layers,
@@ -88,6 +97,7 @@ KEYS: Mapping[str, Callable[[str], Any]] = {
     "embedding": _flag,
     "draft": _text,
     "sha256": _digests,
+    "aliases": _names,
 }
 
 
@@ -140,8 +150,9 @@ class Catalogue:
         return tuple(entry.alias for entry in self.entries)
 
     def get(self, alias: str) -> ModelEntry | None:
-        """The entry of exactly that alias."""
-        return next((entry for entry in self.entries if entry.alias == alias), None)
+        """The entry of exactly that alias, or that has it among its further names."""
+        named = (entry for entry in self.entries if alias in entry.options.aliases)
+        return next((entry for entry in self.entries if entry.alias == alias), next(named, None))
 
     def resolve(self, name: str, cwd: Path | None = None) -> ModelEntry:
         """What the command line means by `name`: an alias, else a source, else a path relative to `cwd`.
@@ -189,6 +200,7 @@ def parse_catalogue(text: str, *, path: str, base: Path) -> Catalogue:
             entries[entry.alias] = entry
     catalogue = Catalogue(tuple(entries.values()), path)
     _check_drafts(catalogue)
+    _check_names(catalogue)
     return catalogue
 
 
@@ -197,6 +209,16 @@ def _check_drafts(catalogue: Catalogue) -> None:
         draft = entry.options.draft
         if draft is not None and (draft == entry.alias or draft not in catalogue.aliases):
             raise CatalogueError(f"draft={draft} is not another line's alias", path=catalogue.path, line=entry.line)
+
+
+def _check_names(catalogue: Catalogue) -> None:
+    """No further name may be another line's."""
+    owners = {entry.alias: entry for entry in catalogue.entries}
+    for entry in catalogue.entries:
+        for name in entry.options.aliases:
+            if (owner := owners.setdefault(name, entry)) is not entry or name == entry.alias:
+                reason = f"aliases={name}: that name is already on line {owner.line}"
+                raise CatalogueError(reason, path=catalogue.path, line=entry.line)
 
 
 def _parse_line(line: str, base: Path, number: int) -> ModelEntry | None:

@@ -1,7 +1,8 @@
 """The models that a server knows and the processes of those that are loaded.
 
 Loading is by name: the default model at server start, others of models.txt when they are first asked for. A request waits
-a moment for a model that is about to be ready, else it gets ModelLoading. Only this module of the package knows engines.
+a moment for a model that is about to be ready, else it gets ModelLoading. A model goes when nobody has asked for it for a
+while (those loaded at start stay), or when another one needs its memory. Only this module of the package starts engines.
 """
 
 from __future__ import annotations
@@ -9,17 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelSpec, ModelState
 from server.errors import EngineStartFailed, ModelLoading, ModelNotFound
+from server.metrics import Metrics
+from server.model_status import ModelDetails, ModelStatus
+from server.models.activity import ActiveEngine
 from server.models.catalogue import Catalogue, ModelEntry
+from server.models.details import read_details
 from server.models.errors import ModelError
+from server.models.memory import memory_of, physical_bytes
+from server.models.metadata import UnreadableHeader
 from server.models.store import Store
 from server.settings import Settings
 
@@ -27,6 +36,8 @@ _log = logging.getLogger(__name__)
 _GRACE_S = 5.0
 _RETRY_LOADING_S = 2
 _RETRY_FETCHING_S = 30
+_PROMISE_S = 10.0  # a request that was given a model has begun to use it by then (its constraint compiles before)
+_LOOK_AGAIN_S = 0.25
 _ALL_LAYERS = -1
 _DEFAULTS = ModelSpec(path="")
 
@@ -48,14 +59,48 @@ class LoadedModel:
 
 @dataclass(slots=True)
 class _Slot:
-    """A model that somebody asked for: the task that fetches and starts it, and its engine as soon as there is one."""
+    """A model that somebody asked for: the task that fetches and starts it, its engine, and when it may go.
+
+    Times are of the monotonic clock. `memory_bytes` counts from before the engine starts. `promised_until`: a request was
+    given the model, and its run hasn't begun.
+    """
 
     entry: ModelEntry
+    keep_alive_s: float
     loading: asyncio.Task[LoadedModel] | None = None
-    engine: EngineClient | None = None
+    engine: ActiveEngine | None = None
     model: LoadedModel | None = None
     is_fetching: bool = False
     failure: str | None = None
+    memory_bytes: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+    promised_until: float = -math.inf
+    expires_at: float = math.inf
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is loaded and nothing runs on it."""
+        engine = self.engine
+        return self.loading is None and engine is not None and engine.is_idle
+
+    @property
+    def may_go(self) -> bool:
+        """Whether nothing runs on it, nor is about to."""
+        return self.is_idle and time.monotonic() >= self.promised_until
+
+    def set_timer(self, delay_s: float, expire: Callable[[_Slot], None]) -> None:
+        """Have `expire` called after this time, unless something changes before."""
+        self.stop_timer()
+        if delay_s < math.inf:
+            self.expires_at = time.monotonic() + delay_s
+            self.timer = asyncio.get_running_loop().call_later(delay_s, expire, self)
+
+    def stop_timer(self) -> None:
+        """It doesn't expire for now."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer, self.expires_at = None, math.inf
 
 
 def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
@@ -91,7 +136,7 @@ def _first(*values: int | None) -> int | None:
 class Manager:
     """The catalogue's models, loaded by name. All methods run on the event loop and none blocks it.
 
-    `preload` are the aliases that `start` loads; the first line of the catalogue is the default model.
+    `preload` are the aliases that `start` loads, and which stay; the first line of the catalogue is the default model.
     """
 
     def __init__(
@@ -103,43 +148,46 @@ class Manager:
         *,
         preload: tuple[str, ...] = (),
         grace_s: float = _GRACE_S,
+        metrics: Metrics | None = None,
     ) -> None:
-        self._catalogue = catalogue
-        self._store = store
+        self.catalogue = catalogue
+        self.store = store
+        self.metrics = metrics or Metrics()
         self._settings = settings
         self._make_engine = make_engine
         self._preload = preload or (catalogue.default.alias,)
         self._grace_s = grace_s
+        self._max_bytes = settings.max_memory_bytes or physical_bytes()
         self._slots: dict[str, _Slot] = {}
         self._starting: list[asyncio.Task[LoadedModel]] = []
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._some_idle = asyncio.Event()
+        self._details: dict[Path, tuple[tuple[int, float], ModelDetails]] = {}
 
     @property
     def default(self) -> str:
         """The name of the default model."""
-        return self._catalogue.default.alias
+        return self.catalogue.default.alias
 
     def names(self) -> tuple[str, ...]:
-        """Every name that a request may ask for, the default first."""
-        return self._catalogue.aliases
+        """The aliases of all models, the default first. Requests may ask for further names too (`aliases=`)."""
+        return self.catalogue.aliases
 
     def state(self, name: str | None = None) -> ModelState:
-        """Where a model (None: the default) stands; "stopped" where nobody asked for it. Never waits. Raises ModelNotFound."""
-        slot = self._slots.get(self._entry(name).alias)
-        if slot is None:
-            return "stopped"
-        if slot.failure is not None:
-            return "failed"
-        return slot.engine.state if slot.model is not None and slot.engine is not None else "loading"
+        """Where a model (None: the default) stands; "stopped" where it isn't loaded. Never waits. Raises ModelNotFound."""
+        return _state(self._slots.get(self._entry(name).alias))
 
     def loaded(self) -> tuple[LoadedModel, ...]:
         """The models that have a live process now."""
         models = (slot.model for slot in self._slots.values())
         return tuple(model for model in models if model is not None and model.engine.state in ("ready", "restarting"))
 
+    # -- asking for a model
+
     async def engine(self, name: str | None) -> LoadedModel:
         """The model of that name, loaded if it isn't; None, "" and "default" are the default model.
 
-        Waits a few seconds for a process that is starting. Raises ModelNotFound, ModelLoading, EngineStartFailed.
+        Waits a few seconds for a process that is starting, or for room. Raises ModelNotFound, ModelLoading, EngineStartFailed.
         """
         slot = self._load(self._entry(name))
         task = slot.loading  # unset when it is done
@@ -148,18 +196,37 @@ class Manager:
         grace_s = 0.0 if slot.is_fetching else self._grace_s
         done, _ = await asyncio.wait((task,), timeout=grace_s)
         if done:
-            return task.result()
+            model = task.result()
+            self._hand_out(slot)
+            return model
         what = "is being fetched" if slot.is_fetching else "is being loaded"
         retry_after_s = _RETRY_FETCHING_S if slot.is_fetching else _RETRY_LOADING_S
         raise ModelLoading(f"model {slot.entry.alias} {what}", param="model", retry_after_s=retry_after_s)
 
     async def wait_loaded(self, name: str | None = None) -> LoadedModel:
-        """The model of that name, however long it takes to load. Raises ModelNotFound, EngineStartFailed."""
+        """The model of that name, however long it takes to load. Raises ModelNotFound, ModelLoading, EngineStartFailed."""
         slot = self._load(self._entry(name))
         if slot.loading is not None:
-            return await asyncio.shield(slot.loading)
+            model = await asyncio.shield(slot.loading)
+            self._hand_out(slot)
+            return model
         assert slot.model is not None  # _load starts a task where there is no model
+        self._hand_out(slot)
         return slot.model
+
+    def _hand_out(self, slot: _Slot) -> None:
+        """Somebody is about to use the model."""
+        slot.last_used = time.monotonic()
+        slot.promised_until = slot.last_used + _PROMISE_S
+        self._await_end(slot)
+
+    def _await_end(self, slot: _Slot) -> None:
+        """Have an idle model expire when it should."""
+        if slot.is_idle and self._slots.get(slot.entry.alias) is slot:
+            ends_at = max(slot.last_used + slot.keep_alive_s, slot.promised_until)
+            slot.set_timer(max(0.0, ends_at - time.monotonic()), self._expire)
+
+    # -- the server's life
 
     async def start(self) -> None:
         """Begin to load the models that have to be there at server start; returns without waiting for them.
@@ -179,16 +246,124 @@ class Manager:
         tasks = [slot.loading for slot in slots if slot.loading is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        stops = [slot.engine.stop() for slot in slots if slot.engine is not None]
-        for failure in await asyncio.gather(*stops, return_exceptions=True):
-            if isinstance(failure, Exception):
-                _log.error("a model process didn't stop: %s", failure)
+        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+        for slot in slots:
+            slot.stop_timer()
+        await asyncio.gather(*(_stop(slot.engine) for slot in slots if slot.engine is not None))
+
+    # -- going
+
+    def touch(self, name: str | None, keep_alive_s: float) -> None:
+        """From now on the model stays this long after its last use; negative: for ever; 0: it goes when nothing runs on it.
+
+        Nothing where it isn't loaded. Raises ModelNotFound.
+        """
+        slot = self._slots.get(self._entry(name).alias)
+        if slot is None:
+            return
+        slot.keep_alive_s = keep_alive_s if keep_alive_s >= 0 else math.inf
+        self._await_end(slot)
+
+    def unload(self, name: str | None) -> None:
+        """End the model's process, now or when what runs on it is done. Nothing where it isn't loaded. Raises ModelNotFound."""
+        slot = self._slots.get(self._entry(name).alias)
+        if slot is not None and slot.may_go:
+            self._drop(slot, "unloaded")
+        else:
+            self.touch(name, 0.0)
+
+    def _expire(self, slot: _Slot) -> None:
+        if slot.may_go and self._slots.get(slot.entry.alias) is slot:
+            self._drop(slot, "idle, unloaded")
+        else:
+            self._await_end(slot)
+
+    def _drop(self, slot: _Slot, why: str) -> None:
+        """The model goes; the next request for it loads it again."""
+        assert slot.engine is not None
+        del self._slots[slot.entry.alias]
+        slot.stop_timer()
+        _log.info("model %s: %s", slot.entry.alias, why)
+        task = asyncio.create_task(_stop(slot.engine), name=f"stop {slot.entry.alias}")
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+
+    def _on_change(self, slot: _Slot) -> None:
+        """The engine's first use has begun, or its last one is over."""
+        slot.last_used = time.monotonic()
+        if slot.engine is None or not slot.engine.is_idle:
+            slot.stop_timer()
+        else:
+            self._await_end(slot)
+            self._some_idle.set()
+
+    @staticmethod
+    def _on_run(slot: _Slot) -> None:
+        """A run has begun: what was promised is kept."""
+        slot.promised_until = -math.inf
+
+    # -- what is told of models
+
+    async def describe(self, name: str | None) -> ModelStatus:
+        """What is known of a model, loaded or not; never waits for a model. Raises ModelNotFound."""
+        entry = self._entry(name)
+        return self._status(entry, await _in_thread(lambda: self._look_up(entry)))
+
+    async def describe_all(self) -> tuple[ModelStatus, ...]:
+        """`describe` for every model, the default first."""
+        entries = self.catalogue.entries
+        found = await _in_thread(lambda: [self._look_up(entry) for entry in entries])
+        return tuple(self._status(entry, details) for entry, details in zip(entries, found, strict=True))
+
+    def statuses(self) -> tuple[ModelStatus, ...]:
+        """`describe_all` for the models that are loaded or being loaded, without their details; at once."""
+        return tuple(self._status(slot.entry, None) for slot in self._slots.values())
+
+    def _status(self, entry: ModelEntry, details: ModelDetails | None) -> ModelStatus:
+        slot = self._slots.get(entry.alias)
+        engine = slot.engine if slot is not None and slot.model is not None else None
+        expires_at = slot.expires_at if slot is not None else math.inf
+        return ModelStatus(
+            alias=entry.alias,
+            source=entry.source.text,
+            state=_state(slot),
+            details=details,
+            is_default=entry.alias == self.default,
+            template=entry.options.template,
+            codec=entry.options.codec,
+            n_slots=engine.info.n_slots if engine is not None else None,
+            n_ctx_slot=engine.info.n_ctx_slot if engine is not None else None,
+            memory_bytes=slot.memory_bytes if slot is not None and engine is not None else 0,
+            n_running=engine.n_running if engine is not None else 0,
+            n_waiting=engine.n_waiting if engine is not None else 0,
+            n_kv_tokens=engine.n_kv_tokens if engine is not None else 0,
+            expires_at_s=None if expires_at == math.inf else time.time() + expires_at - time.monotonic(),
+        )
+
+    def _look_up(self, entry: ModelEntry) -> ModelDetails | None:
+        """The details of the model's files, None where they aren't here or can't be read. Runs in a thread."""
+        try:
+            found = self.store.find(entry)
+            return None if found is None else self._read_details(*found)
+        except (ModelError, UnreadableHeader, OSError) as error:
+            _log.debug("model %s: %s", entry.alias, error)
+            return None
+
+    def _read_details(self, path: Path, sha256: str | None) -> ModelDetails:
+        state = path.stat()
+        stamp, details = self._details.get(path, (None, None))
+        if details is None or stamp != (state.st_size, state.st_mtime):
+            details = read_details(path, sha256)
+            self._details[path] = (state.st_size, state.st_mtime), details
+        return details
+
+    # -- loading
 
     def _entry(self, name: str | None) -> ModelEntry:
         if name in (None, "", "default"):
-            return self._catalogue.default
-        entry = self._catalogue.get(name) if name is not None else None
+            return self.catalogue.default
+        assert name is not None
+        entry = self.catalogue.get(name) or self.catalogue.get(name.removesuffix(":latest"))
         if entry is None:
             known = ", ".join(self.names())
             raise ModelNotFound(f"model {name!r} does not exist; this server has {known}", param="model")
@@ -198,7 +373,8 @@ class Manager:
         """The model's slot, with a fresh loading task where it has neither model nor task, or where loading has failed."""
         slot = self._slots.get(entry.alias)
         if slot is None or slot.failure is not None or self._has_given_up(slot):
-            slot = self._slots[entry.alias] = _Slot(entry)
+            stays = entry.alias in self._preload
+            slot = self._slots[entry.alias] = _Slot(entry, math.inf if stays else self._settings.keep_alive_s)
             slot.loading = asyncio.create_task(self._start_model(slot), name=f"load {entry.alias}")
             slot.loading.add_done_callback(lambda task: self._settle(slot, task))
         return slot
@@ -215,6 +391,12 @@ class Manager:
         if failure is None:
             slot.model = task.result()
             slot.loading = None
+            self._hand_out(slot)
+            return
+        slot.memory_bytes = 0
+        if isinstance(failure, ModelLoading):  # there was no room: nothing is wrong with the model
+            if self._slots.get(slot.entry.alias) is slot:
+                del self._slots[slot.entry.alias]
             return
         slot.failure = str(failure) or type(failure).__name__
         if task not in self._starting:  # those are told by wait_started
@@ -222,19 +404,85 @@ class Manager:
 
     async def _start_model(self, slot: _Slot) -> LoadedModel:
         entry = slot.entry
+        path = await self._get_file(slot)
+        spec = model_spec(entry, path, self._settings)
+        details = await _in_thread(lambda: self._look_up(entry))
+        await self._make_room(slot, memory_of(path, details, spec))
+        engine = self._make_engine(entry.alias, spec)
+        slot.engine = ActiveEngine(
+            engine, self.metrics.model(entry.alias), lambda: self._on_change(slot), lambda: self._on_run(slot)
+        )
+        template = _read_template(entry)
+        await slot.engine.start()
+        return LoadedModel(entry.alias, slot.engine, template, entry.options.codec)
+
+    async def _get_file(self, slot: _Slot) -> Path:
+        """The model's file, fetched if it isn't here. Raises EngineStartFailed."""
+        entry = slot.entry
         try:
-            path = await _in_thread(lambda: self._store.locate(entry))  # a checksum of a big file takes seconds
+            path = await _in_thread(lambda: self.store.locate(entry))  # a checksum of a big file takes seconds
             if path is None:
                 slot.is_fetching = True
-                path = await _in_thread(lambda: self._store.fetch(entry))
+                path = await _in_thread(lambda: self.store.fetch(entry))
         except ModelError as error:
             raise EngineStartFailed(str(error), param="model") from error
         finally:
             slot.is_fetching = False
-        slot.engine = self._make_engine(entry.alias, model_spec(entry, path, self._settings))
-        template = _read_template(entry)
-        await slot.engine.start()
-        return LoadedModel(entry.alias, slot.engine, template, entry.options.codec)
+        return path
+
+    async def _make_room(self, slot: _Slot, needed_bytes: int) -> None:
+        """Until the model fits beside the others; the idle one that was used longest ago goes first, those that stay last.
+
+        Raises ModelLoading where the others are in use for too long. A model that is alone always fits.
+        """
+        deadline = time.monotonic() + self._grace_s
+        while self._lacks_room(slot, needed_bytes):
+            goers = [other for other in self._rivals(slot) if other.may_go]
+            if goers:
+                self._drop(min(goers, key=self._worth), f"unloaded to make room for {slot.entry.alias}")
+                continue
+            if time.monotonic() >= deadline:
+                names = ", ".join(other.entry.alias for other in self._rivals(slot))
+                message = (
+                    f"model {slot.entry.alias} has no room beside {names}, which {'is' if ',' not in names else 'are'} in use"
+                )
+                raise ModelLoading(message, param="model", retry_after_s=_RETRY_LOADING_S)
+            self._some_idle.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._some_idle.wait(), min(_LOOK_AGAIN_S, self._grace_s))
+        slot.memory_bytes = needed_bytes
+
+    def _lacks_room(self, slot: _Slot, needed_bytes: int) -> bool:
+        """Whether another one would have to go. What was named at start is loaded whatever it takes together."""
+        taken_bytes = sum(other.memory_bytes for other in self._slots.values() if other is not slot)
+        is_too_much = needed_bytes + taken_bytes > self._max_bytes
+        if is_too_much and not self._rivals(slot):
+            _log.warning("model %s needs more memory than there is: about %d MiB", slot.entry.alias, needed_bytes >> 20)
+        return is_too_much and bool(self._rivals(slot))
+
+    def _rivals(self, slot: _Slot) -> list[_Slot]:
+        """The models that would go for this one: those that stay only for one that doesn't."""
+        others = [other for other in self._slots.values() if other is not slot and other.memory_bytes]
+        stays = slot.entry.alias in self._preload
+        return [other for other in others if not (stays and other.entry.alias in self._preload)]
+
+    def _worth(self, slot: _Slot) -> tuple[bool, float]:
+        return slot.entry.alias in self._preload, slot.last_used
+
+
+async def _stop(engine: EngineClient) -> None:
+    try:
+        await engine.stop()
+    except Exception as error:
+        _log.error("a model process didn't stop: %s", error)
+
+
+def _state(slot: _Slot | None) -> ModelState:
+    if slot is None:
+        return "stopped"
+    if slot.failure is not None:
+        return "failed"
+    return slot.engine.state if slot.model is not None and slot.engine is not None else "loading"
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

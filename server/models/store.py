@@ -81,15 +81,26 @@ class Store:
             return None
         return model if complete and model.files and model.source == source.text else None
 
+    def find(self, entry: ModelEntry) -> tuple[Path, str | None] | None:
+        """The model's (first) file if it is here, its checksum not looked at again, and the sha256 of a cached single file.
+
+        Raises ModelFileMissing.
+        """
+        source = entry.source
+        if isinstance(source, LocalSource):
+            return source.locate()[0], None
+        model = self.stored(source)
+        if model is None or not _agrees(model, entry.options.sha256):
+            return None
+        return self.folder(source) / model.files[0].name, model.files[0].sha256 if len(model.files) == 1 else None
+
     def locate(self, entry: ModelEntry) -> Path | None:
         """The model's (first) file if it is here already. Raises ModelFileMissing, NotGguf, ChecksumMismatch for local ones."""
         source = entry.source
         if isinstance(source, LocalSource):
             return self._check_local(entry, source)
-        model = self.stored(source)
-        if model is None or not _agrees(model, entry.options.sha256):
-            return None
-        return self.folder(source) / model.files[0].name
+        found = self.find(entry)
+        return None if found is None else found[0]
 
     def fetch(self, entry: ModelEntry, progress: Progress | None = None, waiting: Callable[[], None] | None = None) -> Path:
         """The model's (first) file, fetched if need be. `waiting` is called when another process fetches it just now.

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import httpx
 from fastapi import FastAPI
@@ -31,6 +32,8 @@ from server.engine.messages import (
     TokenLogprobs,
 )
 from server.errors import ModelNotFound
+from server.metrics import Metrics
+from server.model_status import ModelDetails, ModelStatus
 from server.settings import Settings
 
 INFO = ModelInfo(
@@ -47,6 +50,22 @@ INFO = ModelInfo(
     eos_token="</s>",
     add_bos=True,
     add_space_prefix=False,
+)
+
+DETAILS = ModelDetails(
+    path=Path("fake.gguf"),
+    size_bytes=98_000_000,
+    modified_s=1_700_000_000.0,
+    digest="ab" * 32,
+    n_params=135_000_000,
+    metadata={
+        "general.architecture": "llama",
+        "general.file_type": 3,
+        "llama.context_length": 8192,
+        "llama.embedding_length": 576,
+        "llama.block_count": 30,
+        "tokenizer.chat_template": "{% for message in messages %}<|im_start|>{{ message.content }}{% endfor %}",
+    },
 )
 
 
@@ -133,6 +152,8 @@ class FakeManager:
     engine_: FakeEngine
     default: str = "fake"
     template: str | None = None
+    touched: list[tuple[str, float]] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
 
     def names(self) -> tuple[str, ...]:
         return (self.default, "dir/other")
@@ -147,6 +168,32 @@ class FakeManager:
         if name not in (None, "", "default", *self.names()):
             raise ModelNotFound(f"there is no model {name!r}", param="model")
         return FakeModel(self.default, self.engine_, self.template)
+
+    def _alias(self, name: str | None) -> str:
+        if name not in (None, "", "default", *self.names()):
+            raise ModelNotFound(f"there is no model {name!r}", param="model")
+        return name if name in self.names() else self.default
+
+    def touch(self, name: str | None, keep_alive_s: float) -> None:
+        self.touched.append((self._alias(name), keep_alive_s))
+
+    def unload(self, name: str | None) -> None:
+        self.touched.append((self._alias(name), 0.0))
+
+    async def describe(self, name: str | None) -> ModelStatus:
+        alias = self._alias(name)
+        if alias != self.default:
+            return ModelStatus(alias, "hf:some/other", "stopped")
+        info = self.engine_.info
+        return ModelStatus(
+            alias, f"{alias}.gguf", self.engine_.state, DETAILS, True, n_slots=info.n_slots, n_ctx_slot=info.n_ctx_slot
+        )
+
+    async def describe_all(self) -> tuple[ModelStatus, ...]:
+        return tuple([await self.describe(name) for name in self.names()])
+
+    def statuses(self) -> tuple[ModelStatus, ...]:
+        return (ModelStatus(self.default, "fake.gguf", self.engine_.state, is_default=True, n_slots=4, n_ctx_slot=256),)
 
     async def start(self) -> None:
         pass

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from server.engine.messages import EngineEvent, EngineRequest, ModelInfo, ModelSpec, ModelState
+from server.engine.messages import EngineEvent, EngineRequest, Finished, FinishReason, ModelInfo, ModelSpec, ModelState, Started
 from server.errors import EngineStartFailed, ModelLoading, ModelNotFound
 from server.models.catalogue import Catalogue, parse_catalogue
 from server.models.errors import FetchFailed
@@ -16,6 +17,7 @@ from server.models.manager import Manager, model_spec
 from server.models.store import Store
 from server.models.web import WebSource
 from server.settings import RequestLimits, Settings
+from tests.tiny_models import TinyModel, write_tiny_model
 
 GGUF = b"GGUF\x03\x00\x00\x00" + bytes(100)
 
@@ -31,7 +33,7 @@ class FakeEngine:
 
     @property
     def info(self) -> ModelInfo:
-        raise NotImplementedError
+        return ModelInfo("m", 1, 1, 1, 1, 1, 1, "", None, "", "", False, False)
 
     async def start(self) -> ModelInfo:
         await self.gate.wait()
@@ -39,7 +41,7 @@ class FakeEngine:
             self.state = "failed"
             raise EngineStartFailed(self.failure)
         self.state = "ready"
-        return ModelInfo("m", 1, 1, 1, 1, 1, 1, "", None, "", "", False, False)
+        return self.info
 
     async def stop(self) -> None:
         self.state = "stopped"
@@ -47,11 +49,13 @@ class FakeEngine:
     async def put_grammar(self, key: str, gbnf: str, tables: bytes) -> None:
         raise NotImplementedError
 
-    def generate(self, request: EngineRequest) -> AsyncIterator[EngineEvent]:
-        raise NotImplementedError
+    async def generate(self, request: EngineRequest) -> AsyncIterator[EngineEvent]:
+        yield Started(0, 1)
+        await asyncio.sleep(0)
+        yield Finished(0, 0, FinishReason.STOP, 1)
 
     async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
-        raise NotImplementedError
+        return ()
 
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         raise NotImplementedError
@@ -192,3 +196,173 @@ def test_the_command_line_wins_over_models_txt(catalogue: Catalogue) -> None:
     settings = Settings(n_ctx=1024, parallel=2, n_gpu_layers=0, n_threads=1, request_limits=RequestLimits(max_waiting=3))
     spec = model_spec(entry, Path("x"), settings)
     assert (spec.n_ctx, spec.n_slots, spec.n_gpu_layers, spec.n_threads, spec.max_waiting) == (1024, 2, 0, 1, 3)
+
+
+# ---- going
+
+
+async def use(manager: Manager, name: str) -> None:
+    """A whole request."""
+    model = await manager.engine(name)
+    async for _ in model.engine.generate(EngineRequest(0, "")):
+        pass
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture
+def short(catalogue: Catalogue, tmp_path: Path, garage: Garage) -> Manager:
+    """A manager whose models stay for a moment."""
+    garage.gate.set()
+    return Manager(catalogue, Store(tmp_path / "cache"), Settings(keep_alive_s=0.05), garage.make, grace_s=0.05)
+
+
+async def test_an_idle_model_goes_and_the_default_stays(short: Manager, garage: Garage) -> None:
+    await short.start()
+    await use(short, "b")
+    await use(short, "a")
+    await until(lambda: short.state("b") == "stopped")
+    assert {Path(engine.spec.path).name: engine.state for engine in garage.made} == {"a.gguf": "ready", "b.gguf": "stopped"}
+    await asyncio.sleep(0.1)
+    assert short.state("a") == "ready"
+    await use(short, "b")
+    assert len(garage.made) == 3
+
+
+async def test_a_model_that_is_in_use_stays(short: Manager) -> None:
+    model = await short.engine("b")
+    events = model.engine.generate(EngineRequest(0, ""))
+    await anext(events)
+    short.unload("b")
+    await asyncio.sleep(0.1)
+    assert short.state("b") == "ready"
+    assert (await short.describe("b")).n_running == 1
+    async for _ in events:
+        pass
+    await until(lambda: short.state("b") == "stopped")
+
+
+async def test_a_request_that_was_given_a_model_finds_it(short: Manager) -> None:
+    model = await short.engine("b")
+    short.touch("b", 0)
+    await model.engine.tokenize("")
+    await asyncio.sleep(0.1)
+    assert [event async for event in model.engine.generate(EngineRequest(0, ""))]
+    await until(lambda: short.state("b") == "stopped")
+    with pytest.raises(ModelLoading, match="unloaded"):
+        await model.engine.tokenize("")
+
+
+async def test_how_long_a_model_stays_can_be_said(short: Manager) -> None:
+    await use(short, "b")
+    short.touch("b", -1)
+    await asyncio.sleep(0.1)
+    told = await short.describe("b")
+    assert (told.state, told.expires_at_s) == ("ready", None)
+    short.touch("b", 60)
+    expires_at_s = (await short.describe("b")).expires_at_s
+    assert expires_at_s is not None
+    assert 50 < expires_at_s - time.time() < 61
+    short.unload("b")
+    assert short.state("b") == "stopped"
+    short.unload("b")
+    short.touch("c", 5)
+    with pytest.raises(ModelNotFound):
+        short.touch("nobody", 5)
+
+
+def roomy(catalogue: Catalogue, tmp_path: Path, garage: Garage, n_models: int) -> Manager:
+    """A manager with memory for so many models of this test."""
+    garage.gate.set()
+    settings = Settings(max_memory_bytes=n_models * len(GGUF))
+    return Manager(catalogue, Store(tmp_path / "cache"), settings, garage.make, preload=("a",), grace_s=0.1)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Catalogue:
+    for name in ("a.gguf", "b.gguf", "c.gguf", "d.gguf"):
+        (tmp_path / name).write_bytes(GGUF)
+    return parse_catalogue("a a.gguf\nb b.gguf\nc c.gguf\nd d.gguf", path="models.txt", base=tmp_path)
+
+
+async def test_memory_is_made_by_the_one_that_was_used_longest_ago(three: Catalogue, tmp_path: Path, garage: Garage) -> None:
+    manager = roomy(three, tmp_path, garage, 3)
+    await manager.start()
+    for name in ("c", "b", "d"):
+        await use(manager, name)
+    states = {name: manager.state(name) for name in "abcd"}
+    assert states == {"a": "ready", "b": "ready", "c": "stopped", "d": "ready"}
+    assert sum(told.memory_bytes for told in await manager.describe_all()) == 3 * len(GGUF)
+
+
+async def test_what_was_loaded_at_start_goes_last(three: Catalogue, tmp_path: Path, garage: Garage) -> None:
+    manager = roomy(three, tmp_path, garage, 1)
+    await manager.start()
+    await use(manager, "a")
+    await use(manager, "b")
+    assert (manager.state("a"), manager.state("b")) == ("stopped", "ready")
+    await use(manager, "a")
+    assert (manager.state("a"), manager.state("b")) == ("ready", "stopped")
+
+
+async def test_no_room_beside_what_runs(three: Catalogue, tmp_path: Path, garage: Garage) -> None:
+    manager = roomy(three, tmp_path, garage, 1)
+    running = (await manager.engine("a")).engine.generate(EngineRequest(0, ""))
+    await anext(running)
+    with pytest.raises(ModelLoading) as caught:
+        await manager.engine("b")
+    assert (caught.value.status, bool(caught.value.retry_after_s)) == (503, True)
+    await until(lambda: manager.state("b") == "stopped")
+    assert manager.state("a") == "ready"
+    waiting = asyncio.create_task(manager.engine("b"))
+    await asyncio.sleep(0.02)
+    async for _ in running:
+        pass
+    assert (await waiting).name == "b"
+
+
+async def test_models_named_at_start_are_loaded_together_whatever_they_take(
+    three: Catalogue, tmp_path: Path, garage: Garage
+) -> None:
+    garage.gate.set()
+    settings = Settings(max_memory_bytes=1)
+    manager = Manager(three, Store(tmp_path / "cache"), settings, garage.make, preload=("a", "b"), grace_s=0.05)
+    await manager.start()
+    await manager.wait_started()
+    assert [model.name for model in manager.loaded()] == ["a", "b"]
+
+
+async def test_further_names(tmp_path: Path, garage: Garage) -> None:
+    (tmp_path / "a.gguf").write_bytes(GGUF)
+    garage.gate.set()
+    catalogue = parse_catalogue("a a.gguf aliases=gpt-4o,claude-sonnet", path="models.txt", base=tmp_path)
+    manager = Manager(catalogue, Store(tmp_path / "cache"), Settings(), garage.make)
+    names = [(await manager.engine(name)).name for name in ("gpt-4o", "claude-sonnet", "a:latest", "gpt-4o:latest")]
+    assert names == ["a"] * 4
+    assert manager.names() == ("a",)
+
+
+async def test_what_is_told_of_models(manager: Manager, garage: Garage, tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "b.gguf", TinyModel(chat_template="{{ messages }}", n_ctx_train=512))
+    a, b, c, d = await manager.describe_all()
+    assert (a.alias, a.is_default, a.state) == ("a", True, "stopped")
+    assert a.details is not None
+    assert (a.details.architecture, a.details.quantization, a.details.size_bytes) == ("", "unknown", len(GGUF))
+    assert (c.details, d.details) == (None, None)
+    assert b.details is not None
+    assert (b.details.architecture, b.details.n_ctx_train, b.details.n_embd) == ("llama", 512, 64)
+    assert (b.details.quantization, b.details.chat_template) == ("F32", "{{ messages }}")
+    assert b.details.size_bytes == (tmp_path / "b.gguf").stat().st_size
+    assert abs(4 * b.details.n_params / b.details.size_bytes - 1) < 0.2
+    garage.gate.set()
+    await manager.engine("b")
+    told = await manager.describe("b")
+    assert (told.state, told.n_ctx_slot) == ("ready", 1)
+    assert told.details is b.details
+    assert told.memory_bytes == b.details.size_bytes + b.details.kv_bytes(512 * 4) > b.details.size_bytes

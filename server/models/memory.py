@@ -1,0 +1,29 @@
+"""How much memory models take, about, and how much there is. Estimates: llama.cpp tells nothing before it has loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from server.engine.messages import ModelSpec
+from server.model_status import ModelDetails
+
+_DEFAULT_CTX = 8192
+_SHARE = 0.8  # of the machine's memory; the rest is for the system and for what isn't counted
+
+
+def physical_bytes() -> float:
+    """What models may take together where nothing else is said: most of this machine's memory; infinite where unknown."""
+    try:
+        return _SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return float("inf")
+
+
+def memory_of(path: Path, details: ModelDetails | None, spec: ModelSpec) -> int:
+    """The weights and the KV cache of all slots. Raises OSError where the file is gone."""
+    if details is None:
+        return path.stat().st_size
+    n_ctx = spec.n_ctx or min(details.n_ctx_train or _DEFAULT_CTX, _DEFAULT_CTX)
+    kv_bytes = details.kv_bytes(n_ctx * spec.n_slots) if details.is_generative else 0
+    return details.size_bytes + kv_bytes
