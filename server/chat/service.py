@@ -203,7 +203,8 @@ class Service:
             switch = False
         if prompt.thinking is None and switch is not None:
             prompt = replace(prompt, thinking=switch)
-        return render_prompt(prompt, source, model.engine.info)
+        text = render_prompt(prompt, source, model.engine.info)
+        return prompt.before + text.removeprefix(model.engine.info.bos_token) if prompt.before else text
 
     def _template(self, prompt: ChatPrompt, model: LoadedModel) -> str:
         if prompt.template is not None:

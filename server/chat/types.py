@@ -25,7 +25,8 @@ class RequestedConstraint:
     """The one constraint of a request, not yet compiled.
 
     `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
-    request, for errors; where `paths` are set, an error's first step inside the source picks one of those instead.
+    request, for errors; where `paths` are set, an error's first step inside the source picks one of those instead,
+    which are tools, whose schemas are called `schema_name` there.
     `is_described`: the prompt tells the model of it. `whitespace_param`: the path of the field that sets the whitespace.
     """
 
@@ -36,6 +37,7 @@ class RequestedConstraint:
     param: str
     is_described: bool = False
     paths: tuple[str, ...] = ()
+    schema_name: str = "parameters"
     whitespace_param: str = "whitespace_pattern"
 
 
@@ -65,7 +67,8 @@ class ChatPrompt:
     """Messages for the model's chat template.
 
     `template` names a built-in one instead. `tools` are shown to the template as they are. `thinking` switches a template that
-    can think (None: the server's default). `kwargs` are handed to the template by name. `param` is the request's field with the
+    can think (None: the server's default). `kwargs` are handed to the template by name. `before` is the text of an earlier
+    conversation that this one goes on from, special tokens in it read as such. `param` is the request's field with the
     messages, for errors.
     """
 
@@ -77,6 +80,7 @@ class ChatPrompt:
     thinking: bool | None = None
     kwargs: JsonObject = field(default_factory=dict)
     param: str = "messages"
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools that a model may call. `paths` are their places in the request, `choice` the field that says how to use them.
+    """The tools that a model may call. `paths` are their places in the request, where their schemas are called `schema_name`;
+    `choice` is the field that says how to use them.
 
     is_forced: the answer is a call. is_parallel: there may be several. shown: all tools in OpenAI's form, for the template.
     options: how the request wants its constraints compiled; whitespace_param: the path of the field that sets the whitespace.
@@ -112,6 +117,7 @@ class ToolUse:
     choice: str = "tool_choice"
     options: CompileOptions = field(default_factory=CompileOptions)
     whitespace_param: str = "whitespace_pattern"
+    schema_name: str = "parameters"
 
 
 @dataclass(frozen=True, slots=True)
