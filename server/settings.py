@@ -10,7 +10,10 @@ from converters.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds of a request's texts (spec section 9, first rows), inclusive. Sizes are in bytes of UTF-8."""
+    """Bounds of a request's texts (spec section 9, first rows), inclusive. Sizes are in bytes of UTF-8.
+
+    kept_responses, kept_response_bytes: how many responses are kept to be continued, with their conversations.
+    """
 
     regex_bytes: int = 4096
     grammar_bytes: int = 16 * 1024
@@ -22,6 +25,8 @@ class RequestLimits:
     body_bytes: int = 16 * 1024 * 1024
     tokenize_bytes: int = 1024 * 1024
     max_waiting: int = 64
+    kept_responses: int = 1000
+    kept_response_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,62 @@
+"""JSON values of a request, read by their path: what isn't of the type that belongs there is a BadRequest that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from converters.constraint import JsonValue
+from server.chat.types import JsonObject
+from server.errors import BadRequest, wrong_type
+from server.json_text import InvalidJson, dump_json, parse_json_text
+
+_MAX_DEPTH = 1000  # of what a model writes
+
+
+def read_object(value: JsonValue, path: str) -> JsonObject:
+    """An object."""
+    if not isinstance(value, Mapping):
+        raise wrong_type(path, "an object", value)
+    return value
+
+
+def read_text(owner: JsonObject, name: str, path: str, default: str | None = None) -> str:
+    """The text `name` of the object at `path`; null and absent are the default, if there is one."""
+    text = owner.get(name)
+    if text is None and default is not None:
+        return default
+    if not isinstance(text, str):
+        raise wrong_type(f"{path}.{name}", "a string", text)
+    return text
+
+
+def read_flag(owner: JsonObject, name: str, path: str, default: bool = False) -> bool:
+    """The boolean `name` of the object at `path`; null and absent are the default."""
+    flag = owner.get(name)
+    if flag is not None and not isinstance(flag, bool):
+        raise wrong_type(f"{path}.{name}", "a boolean", flag)
+    return default if flag is None else flag
+
+
+def read_word(owner: JsonObject, name: str, path: str, words: Sequence[str], default: str | None = None) -> str:
+    """The text `name` of the object at `path`, one of `words`; null and absent are the default, if there is one."""
+    value = owner.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str) or value not in words:
+        message = f"{path}.{name} must be one of {', '.join(words)}, not {dump_json(value)}"
+        raise BadRequest(message, param=f"{path}.{name}", code="invalid_value")
+    return value
+
+
+def missing(path: str) -> BadRequest:
+    """The error for a field that must be there."""
+    return BadRequest(f"{path} is missing", param=path, code="missing_field")
+
+
+def parse_call(arguments: str) -> JsonObject:
+    """A call's arguments as the object that they are; none where the answer ended inside them, or they are no object."""
+    try:
+        value = parse_json_text(arguments, max_depth=_MAX_DEPTH, param="arguments")
+    except InvalidJson:
+        return {}
+    return value if isinstance(value, Mapping) else {}
