@@ -13,11 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from server.api.bounded import BoundedStore
 from server.api.gate import Gate
 from server.api.interrupt import Drain
 from server.api.native import routes as native
 from server.api.openai import errors as openai_errors
 from server.api.openai import routes as openai
+from server.api.responses import routes as responses
+from server.api.responses.items import Kept
 from server.chat.constraint import ConstraintCompiler
 from server.chat.model import ModelManager
 from server.chat.service import Service
@@ -51,11 +54,13 @@ def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCo
     app.state.settings = settings
     app.state.manager = manager
     app.state.service = Service(manager, compiler, settings, _template(settings))
+    limits = settings.request_limits
+    app.state.responses = BoundedStore[Kept](limits.kept_responses, limits.kept_response_bytes)
     app.state.drain = Drain(settings.drain_timeout_s)
     app.state.started_s = int(time.time())
     _add_routes(app)
     _add_error_handlers(app)
-    app.add_middleware(Gate, settings=settings, drain=app.state.drain, encode_error=encode_error)
+    app.add_middleware(Gate, settings=settings, drain=app.state.drain, encode_error=encode_error, metrics=manager.metrics)
     return app
 
 
@@ -75,8 +80,9 @@ def encode_error(path: str, error: ServerError) -> Response:
 
 def _add_routes(app: FastAPI) -> None:
     app.include_router(native.router)
-    app.include_router(openai.router, prefix="/v1")
-    app.include_router(openai.router, include_in_schema=False)  # llama.cpp answers without the prefix too
+    for router in (openai.router, responses.router):
+        app.include_router(router, prefix="/v1")
+        app.include_router(router, include_in_schema=False)  # llama.cpp answers without the prefix too
 
 
 def _add_error_handlers(app: FastAPI) -> None:

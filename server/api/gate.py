@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -18,10 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.api.interrupt import ClientGone, Drain
 from server.errors import BodyTooLarge, ForeignOrigin, InternalError, ServerError, ShuttingDown, Unauthorized
+from server.metrics import Metrics
 from server.settings import Settings
 
 logger = logging.getLogger("gramserve.http")
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 OPEN_PATHS = ("/health", "/v1/health")
 _N_DRAINED_BODIES = 4  # a body this many times the limit is still read to its end, so that the client sees the 413
@@ -35,6 +38,7 @@ class Gate:
     settings: Settings
     drain: Drain
     encode_error: Callable[[str, ServerError], Response]
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it here."""
@@ -89,8 +93,13 @@ class _Passage:
     headers: Headers
     is_started: bool = False
     n_body_bytes: int = field(default=0)
+    began: float = field(default_factory=time.monotonic)
+    method: str = ""
 
     async def run(self) -> None:
+        self.method = self.scope["method"]
+        if self.method == "HEAD":  # answered as GET, without the body
+            self.scope = {**self.scope, "method": "GET"}
         self._check_origin()
         if self.scope["method"] == "OPTIONS":
             await self._answer(Response(status_code=204, headers=self._preflight_headers()))
@@ -135,7 +144,7 @@ class _Passage:
     def _preflight_headers(self) -> dict[str, str]:
         asked = self.headers.get("access-control-request-headers")
         return {
-            "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+            "Access-Control-Allow-Methods": "GET, HEAD, POST, DELETE, OPTIONS",
             "Access-Control-Allow-Headers": asked or "Authorization, Content-Type, X-Api-Key",
             "Access-Control-Max-Age": "600",
             "Access-Control-Allow-Origin": self._own_origin,
@@ -154,7 +163,19 @@ class _Passage:
                 headers["Access-Control-Allow-Origin"] = origin
                 headers["Access-Control-Expose-Headers"] = "X-Constraint-Warnings, Retry-After"
                 headers.add_vary_header("Origin")
+            self._count(message["status"])
+        elif self.method == "HEAD":
+            message = {**message, "body": b""}
         await self.send(message)
+
+    def _count(self, status: int) -> None:
+        """By the route, never by a path that a client makes up."""
+        path = self.scope["path"] if "route" in self.scope else "none"
+        for name, value in self.scope.get("path_params", {}).items():
+            before, _, after = path.rpartition(str(value))
+            path = f"{before}{{{name}}}{after}"
+        method = self.method if self.method in _METHODS else "other"
+        self.gate.metrics.add_answer(path, method, status, time.monotonic() - self.began)
 
     # ---- the body's size
 

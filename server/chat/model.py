@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelState
-from server.model_status import ModelStatus
+from server.metrics import Metrics
+from server.model_status import FetchProgress, ModelStatus
 
 
 class LoadedModel(Protocol):
@@ -31,6 +33,10 @@ class LoadedModel(Protocol):
 
 class ModelManager(Protocol):
     """All the models that this server knows. Nothing here blocks the event loop."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the server counts."""
 
     @property
     def default(self) -> str:
@@ -68,6 +74,12 @@ class ModelManager(Protocol):
 
     def statuses(self) -> tuple[ModelStatus, ...]:
         """The models that are loaded or being loaded, without details; at once."""
+
+    def pull(self, name: str | None) -> AsyncGenerator[FetchProgress, None]:
+        """Fetch a model's files where they aren't here, telling how far it is. Raises ModelNotFound, EngineStartFailed."""
+
+    async def remove(self, name: str | None) -> None:
+        """Unload a model and delete its files. Raises ModelNotFound where there are none, BadRequest for a user's own file."""
 
     async def start(self) -> None:
         """Begin to load what has to be there at server start; returns without waiting for it."""

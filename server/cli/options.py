@@ -42,6 +42,8 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "body_bytes": ("request_limits", "body_bytes"),
     "tokenize_bytes": ("request_limits", "tokenize_bytes"),
     "max_waiting": ("request_limits", "max_waiting"),
+    "kept_responses": ("request_limits", "kept_responses"),
+    "kept_response_bytes": ("request_limits", "kept_response_bytes"),
     "automaton_bytes": ("compile_limits", "automaton_bytes"),
     "compiled_regex_bytes": ("compile_limits", "regex_grammar_bytes"),
     "compiled_grammar_bytes": ("compile_limits", "grammar_bytes"),
@@ -137,6 +139,22 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def seconds(text: str) -> float:
+    """A time; a negative one is for ever."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if value != value:
+        raise argparse.ArgumentTypeError(f"{text} is not a number")
+    return value if value >= 0 else float("inf")
+
+
+def mebibytes(text: str) -> int:
+    """A whole number of MiB, in bytes."""
+    return whole(1)(text) << 20
+
+
 def number(text: str) -> float:
     """A finite number from 0 up."""
     try:
@@ -204,6 +222,8 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
     """The settings that the options of a command say; those it doesn't have stay at their defaults."""
     given = vars(arguments)
     names = {
+        "keep_alive_s": "keep_alive",
+        "max_memory_bytes": "max_memory",
         "models_file": "models",
         "n_ctx": "ctx",
         "n_gpu_layers": "gpu_layers",

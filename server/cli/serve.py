@@ -16,8 +16,10 @@ from server.cli.options import (
     fetch_models,
     listed,
     make_settings,
+    mebibytes,
     number,
     open_models,
+    seconds,
     whole,
 )
 
@@ -55,10 +57,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(
         group, "--drain-timeout", type=number, default=5.0, metavar="S", help="seconds that SIGTERM leaves to running replies"
     )
+    _add_residence_options(parser)
     add_model_options(parser)
     add_engine_options(parser)
     add_limit_options(parser)
     add_log_option(parser)
+
+
+def _add_residence_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several models")
+    said = "seconds that a model not named at start stays after its last use; -1: for ever"
+    add_option(group, "--keep-alive", type=seconds, default=300.0, metavar="S", help=said)
+    said = "memory of all loaded models together, estimated; most of the machine's"
+    add_option(group, "--max-memory", type=mebibytes, metavar="MIB", help=said)
 
 
 def _run(arguments: argparse.Namespace) -> int:

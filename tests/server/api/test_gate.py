@@ -103,3 +103,29 @@ async def test_the_content_type_does_not_matter(served: Served) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8"):
         reply = await served.client.post("/v1/chat/completions", content=content, headers={"Content-Type": kind})
         assert reply.status_code == 200
+
+
+async def test_head_is_get_without_its_body() -> None:
+    async with serve() as served:
+        for path in ("/health", "/v1/models", "/v1/models/fake"):
+            got, head = await served.client.get(path), await served.client.head(path)
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers == got.headers
+        assert (await served.client.head("/v1/chat/completions")).status_code == 405
+        assert (await served.client.head("/nowhere")).status_code == 404
+
+
+async def test_answers_are_counted_by_route() -> None:
+    async with serve() as served:
+        await served.chat()
+        await served.client.get("/v1/models/fake")
+        await served.client.get("/v1/models/dir/other")
+        await served.client.get("/made/up")
+        await served.client.request("BREW", "/made/up")
+        counts = served.app.state.manager.metrics.http
+        assert counts == {
+            ("/v1/chat/completions", "POST", 200): 1,
+            ("/v1/models/{name}", "GET", 200): 2,
+            ("none", "GET", 404): 1,
+            ("none", "other", 404): 1,
+        }

@@ -46,6 +46,7 @@ def test_every_setting_can_be_set() -> None:
         "--models", "m.txt", "--cache-dir", "c", "--ctx", "2", "--parallel", "3", "--gpu-layers", "-1", "--threads", "5",
         "--chat-template-file", "t", "--disable-reasoning", "--constraint-failure", "unconstrained", "--stall-timeout", "6",
         "--drain-timeout", "0.5", "--log-level", "debug", "--limit", "regex_bytes=7", "--limit", "compile_s=0.5",
+        "--keep-alive", "-1", "--max-memory", "2048",
     ]  # fmt: skip
     settings = make_settings(parse_arguments(words))
     untouched = {"models", "request_limits", "compile_limits"}
@@ -54,6 +55,7 @@ def test_every_setting_can_be_set() -> None:
     assert settings.allow_origins == ("http://a", "http://b")
     assert settings.request_limits.regex_bytes == 7
     assert settings.compile_limits.compile_s == 0.5
+    assert (settings.keep_alive_s, settings.max_memory_bytes) == (float("inf"), 2048 * 1024 * 1024)
 
 
 def test_every_limit_has_a_name() -> None:
