@@ -85,7 +85,7 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
         check_stacks(text_form, budget)
     budget.check_deadline()
     stats = Stats(len(text_form.rules), budget.n_states, (time.perf_counter() - started) * 1000)
-    return Compiled(gbnf, source.relaxed, source.notes, stats, tables)
+    return Compiled(gbnf, tuple(budget.relaxed), source.notes, stats, tables)
 
 
 def _holds_grammar(constraint: Constraint) -> bool:
@@ -100,7 +100,6 @@ class _Source:
     """What a sub-compiler made of a constraint."""
 
     grammar: Grammar
-    relaxed: tuple[Relaxation, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -117,28 +116,28 @@ def _lower(constraint: Constraint, options: CompileOptions, budget: Budget) -> _
         case JsonSchema() | AnyJson():
             from converters.jsonschema import schema_grammar
 
-            grammar, relaxed, notes = schema_grammar(constraint, options, budget)
-            return _Source(grammar, tuple(relaxed), tuple(notes))
+            grammar, notes = schema_grammar(constraint, options, budget)
+            return _Source(grammar, notes)
         case Gbnf(text):
             from converters.grammar.gbnf_parser import read_gbnf
 
             grammar, notes = read_gbnf(text)
-            return _Source(grammar, (), notes)
+            return _Source(grammar, notes)
         case Lark(text):
             from converters.lark import lark_grammar
 
             grammar, notes = lark_grammar(text, options, budget)
-            return _Source(grammar, (), tuple(notes))
+            return _Source(grammar, notes)
         case StructuralTag(spec):
             from converters.structural_tag import structural_tag_grammar
 
             grammar, notes = structural_tag_grammar(spec, options, budget, _embedder(budget))
-            return _Source(grammar, (), notes)
+            return _Source(grammar, notes)
         case ToolCalls():
-            from converters.tools.relax import relaxed_tool_calls_grammar
+            from converters.tools.lower import tool_calls_grammar
 
-            grammar, relaxed, notes = relaxed_tool_calls_grammar(constraint, options, budget, _embedder(budget))
-            return _Source(grammar, relaxed, notes)
+            grammar, notes = tool_calls_grammar(constraint, options, budget, _embedder(budget))
+            return _Source(grammar, notes)
         case _:
             assert_never(constraint)
 

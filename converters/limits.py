@@ -6,9 +6,11 @@ Limits of a *request's* texts (spec section 9, first rows) are not here: `server
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from converters.errors import LimitExceeded
+from converters.errors import ConversionError, LimitExceeded
 
 BYTES_PER_STATE = 8
 BYTES_PER_TRANSITION = 12
@@ -24,16 +26,25 @@ class Limits:
     compile_s: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Something the grammar does not hold: `path` is a JSON pointer, `reason` says what and why."""
+
+    path: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Budget:
     """What is left of the limits for one compile. Loops that may run long call `tick`.
 
-    `n_states` is the size of the largest automaton seen, for the report.
+    For the report: `n_states` is the size of the largest automaton seen, `relaxed` what a lenient compile has left out.
     """
 
     limits: Limits = field(default_factory=Limits)
     deadline_s: float = field(init=False)
     n_states: int = field(init=False, default=0)
+    relaxed: list[Relaxation] = field(init=False, default_factory=list)
     _ticks: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -50,6 +61,17 @@ class Budget:
         if time.monotonic() > self.deadline_s:
             limit = self.limits.compile_s
             raise LimitExceeded(f"compiling takes longer than {limit:g} s", limit="compile_s", value=limit)
+
+    @contextmanager
+    def inside(self, prefix: str) -> Iterator[None]:
+        """Errors from here, and what is relaxed here, get the JSON pointer `prefix` before their own paths."""
+        n_before = len(self.relaxed)
+        try:
+            yield
+        except ConversionError as error:
+            error.path = prefix + (error.path or "")
+            raise
+        self.relaxed[n_before:] = [replace(entry, path=prefix + entry.path) for entry in self.relaxed[n_before:]]
 
     def check_automaton(self, n_states: int, n_transitions: int, what: str) -> None:
         """Raise LimitExceeded when an automaton of this size passes `automaton_bytes`. `what` names its source."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from converters.limits import Limits
+from converters.limits import Relaxation as Relaxation
 
 Whitespace = Literal["default", "compact", "spaced", "flexible"]
 
@@ -22,11 +23,3 @@ class CompileOptions:
     lenient: bool = False
     closed_objects: bool = False  # an object schema that doesn't mention additionalProperties is closed (tool parameters)
     limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Relaxation:
-    """Something the grammar does not hold: `path` is a JSON pointer, `reason` says what and why."""
-
-    path: str
-    reason: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from converters.automata import ANY_TEXT, bounded, concatenated, difference, of_strings, to_expr
@@ -35,11 +34,13 @@ def structural_tag_grammar(
     """The grammar, and notes for the caller. Raises ConversionErrors with JSON pointers into `spec`."""
     book = RuleBook()
     lowering = _Lowering(options, budget, embed, book, {})
+    n_before = len(budget.relaxed)
     try:
         root = lowering.lower(_root_node(spec), None)
     except ConversionError as error:
         error.path = _path_in_form(spec, error.path or "")
         raise
+    budget.relaxed[n_before:] = [replace(entry, path=_path_in_form(spec, entry.path)) for entry in budget.relaxed[n_before:]]
     return book.build(root), tuple(lowering.notes)
 
 
@@ -255,7 +256,7 @@ class _Lowering:
 
     def qwen_xml_parameter(self, node: _Node, end: _End | None) -> Expr:
         schema = _schema(node)
-        with _located(f"{node.path}/json_schema"):
+        with self.budget.inside(f"{node.path}/json_schema"):
             expr, notes = xml_arguments(
                 JsonSchema(schema), text_keys_of(schema), self.book, self.options, self.budget, _xml_element
             )
@@ -271,7 +272,7 @@ class _Lowering:
         return closed(self.embedded(constraint, node, "grammar"), end)
 
     def embedded(self, constraint: JsonSchema | Regex | Gbnf | Lark, node: _Node, key: str) -> Expr:
-        with _located(f"{node.path}/{key}"):
+        with self.budget.inside(f"{node.path}/{key}"):
             expr, notes = self.embed(constraint, self.options, self.book, key)
         self.notes |= dict.fromkeys(notes)
         return expr
@@ -501,15 +502,6 @@ def _xml_element(key: Expr, value: Expr) -> Expr:
     """A parameter, with or without line ends around its value."""
     line = opt(lit("\n"))
     return seq(lit("<parameter="), key, lit(">"), line, value, line, lit("</parameter>"), line)
-
-
-@contextmanager
-def _located(prefix: str) -> Iterator[None]:
-    try:
-        yield
-    except ConversionError as error:
-        error.path = prefix + (error.path or "")
-        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,54 +7,41 @@ lower      cases → grammar                                           (object, 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
-
-from converters.constraint import AnyJson, JsonSchema, JsonValue
-from converters.errors import LimitExceeded, UnsupportedFeature
+from converters.constraint import AnyJson, JsonSchema
 from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.jsonschema.algebra import Algebra
 from converters.jsonschema.build import build_schema
 from converters.jsonschema.fact import term_of
 from converters.jsonschema.lower import Lowering
-from converters.jsonschema.relax import without_culprit
+from converters.jsonschema.relax import relaxing
 from converters.jsonschema.space import Space
 from converters.limits import Budget
-from converters.options import CompileOptions, Relaxation
-
-MAX_RELAXATIONS = 64
-
-Result = tuple[Grammar, tuple[Relaxation, ...], tuple[str, ...]]
+from converters.options import CompileOptions
 
 
-def schema_grammar(constraint: JsonSchema | AnyJson, options: CompileOptions, budget: Budget) -> Result:
-    """The grammar of a schema's values, what was relaxed, and notes for the caller.
+def schema_grammar(
+    constraint: JsonSchema | AnyJson, options: CompileOptions, budget: Budget
+) -> tuple[Grammar, tuple[str, ...]]:
+    """The grammar of a schema's values, and notes for the caller.
 
     Raises InvalidSource, UnsupportedFeature, Unsatisfiable (each with a JSON pointer) and LimitExceeded. With
-    `options.lenient` a keyword that can't be expressed is left out and listed.
+    `options.lenient` a keyword that can't be expressed is left out and listed in `budget.relaxed`.
     """
-    relaxed: list[Relaxation] = []
-    while True:
-        book = RuleBook()
-        try:
-            expr, notes = lower_schema(constraint, book, options, budget)
-            return book.build(expr), tuple(relaxed), notes
-        except (UnsupportedFeature, LimitExceeded) as error:
-            wider = without_culprit(constraint.schema, error.path or "") if isinstance(constraint, JsonSchema) else None
-            if not options.lenient or wider is None or len(relaxed) == MAX_RELAXATIONS:
-                raise
-            assert isinstance(constraint, JsonSchema)
-            schema, path = wider
-            constraint = replace(constraint, schema=cast(JsonValue, schema))
-            relaxed.append(Relaxation(path, error.reason))
+    book = RuleBook()
+    expr, notes = lower_schema(constraint, book, options, budget)
+    return book.build(expr), notes
 
 
 def lower_schema(
     constraint: JsonSchema | AnyJson, book: RuleBook, options: CompileOptions, budget: Budget, hint: str = "value"
 ) -> tuple[Expr, tuple[str, ...]]:
-    """The same inside another grammar: rules go into `book`; returns the expression of one value, and notes. Never lenient."""
+    """The same inside another grammar: rules go into `book`; returns the expression of one value, and notes."""
     if isinstance(constraint, AnyJson):
         constraint = JsonSchema({"type": "object"} if constraint.object_only else True)
-    schema = build_schema(constraint, budget)
-    lowering = Lowering(Algebra(Space(schema, budget)), options, book)
-    return lowering.run(term_of(schema.root), hint), schema.notes
+
+    def lower(schema: JsonSchema, book: RuleBook) -> tuple[Expr, tuple[str, ...]]:
+        built = build_schema(schema, budget)
+        lowering = Lowering(Algebra(Space(built, budget)), options, book)
+        return lowering.run(term_of(built.root), hint), built.notes
+
+    return relaxing(constraint, book, budget, hint, lower) if options.lenient else lower(constraint, book)

@@ -1,13 +1,26 @@
 """Lenient compiles: which keyword to leave out when one can't be expressed, so that the schema only gets wider.
 
-A keyword below a `not` (or another place where wider means narrower) takes that place's own keyword with it.
+A keyword below a `not` (or another place where wider means narrower) takes that place's own keyword with it. Each schema is
+relaxed by itself, wherever it is embedded, so that a culprit costs one more lowering of its own schema only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, cast
 
+from converters.constraint import JsonSchema, JsonValue
+from converters.errors import LimitExceeded, UnsupportedFeature
+from converters.grammar.expr import Expr, RuleBook
+from converters.grammar.graft import graft
 from converters.jsonschema.reference import ONE_SCHEMA, SCHEMA_LIST, SCHEMA_MAP, escape
+from converters.limits import Budget, Relaxation
+
+MAX_RELAXATIONS = 64  # of one schema
+
+Lowered: TypeAlias = tuple[Expr, tuple[str, ...]]
+"""An expression and notes."""
 
 _REVERSING = frozenset(("not", "if", "oneOf", "contains"))
 _COMPANIONS = {
@@ -22,6 +35,26 @@ _COMPANIONS = {
     "if": ("then", "else", "unevaluatedProperties", "unevaluatedItems"),
 }
 """What must go too, because it speaks of what the keyword left over."""
+
+
+def relaxing(
+    schema: JsonSchema, book: RuleBook, budget: Budget, hint: str, lower: Callable[[JsonSchema, RuleBook], Lowered]
+) -> Lowered:
+    """What `lower` makes of the schema, less the keywords that it can't express; those are listed in `budget.relaxed`."""
+    relaxed: list[Relaxation] = []
+    while True:
+        own = RuleBook()  # a failed attempt leaves rules behind
+        try:
+            expr, notes = lower(schema, own)
+        except (UnsupportedFeature, LimitExceeded) as error:
+            wider = without_culprit(schema.schema, error.path or "")
+            if wider is None or len(relaxed) == MAX_RELAXATIONS:
+                raise
+            schema = replace(schema, schema=cast(JsonValue, wider[0]))
+            relaxed.append(Relaxation(wider[1], error.reason))
+        else:
+            budget.relaxed += relaxed
+            return graft(own.build(expr), book, hint), notes
 
 
 def without_culprit(schema: object, path: str) -> tuple[object, str] | None:

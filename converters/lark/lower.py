@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from typing_extensions import assert_never
 
@@ -274,11 +274,14 @@ class _Lowering:
         """The schema's rules come into this grammar."""
         position = self.definitions.position(node.offset)
         schema = JsonSchema(self.definitions.document.blocks[node.offset])
+        line = f"%json in line {position.line}" if position else "%json"
+        relaxed = self.budget.relaxed
+        n_before = len(relaxed)
         try:
             expr, notes = lower_schema(schema, self.book, self.options, self.budget, "json")
         except ConversionError as error:
             raise placed(error, "%json", error.position or position) from None
-        line = f"%json in line {position.line}" if position else "%json"
+        relaxed[n_before:] = [replace(entry, reason=f"{entry.reason}, in {line}") for entry in relaxed[n_before:]]
         for note in notes:
             self.definitions.note(f"{line}: {note}")
         return expr

@@ -6,17 +6,15 @@ grammar, `/1/name` is its name, `/1` the tool; "" is the whole. The caller knows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
-from converters.constraint import JsonSchema, Tool, ToolCalls
-from converters.errors import ConversionError, InvalidSource, Unsatisfiable, UnsupportedFeature
+from converters.constraint import FreeText, JsonSchema, Tool, ToolCalls, ToolInput
+from converters.errors import InvalidSource, LimitExceeded, Unsatisfiable, UnsupportedFeature
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref, RuleBook, Token, alt, lit
 from converters.grammar.graft import Embed
 from converters.grammar.passes.fixpoint import ending_rules
 from converters.jsonschema import lower_schema
-from converters.limits import Budget
+from converters.limits import Budget, Relaxation
 from converters.options import CompileOptions
 from converters.tools.codec import CallGrammar, Codec, ToolGrammar
 from converters.tools.codecs import CODECS
@@ -100,14 +98,25 @@ class _Lowering:
         """The tool's arguments as one rule."""
         hint = f"tool-{tool.name[:24]}"
         if tool.input is not None:
-            with _located(f"/{index}/input"):
-                build = xml_input if self.codec.style == "xml" else json_input
-                arguments, notes = build(tool.input, self.book, self.options, self.budget, self.embed)
+            with self.budget.inside(f"/{index}/input"):
+                arguments, notes = self.input(tool.input)
         else:
-            with _located(f"/{index}/parameters"):
+            with self.budget.inside(f"/{index}/parameters"):
                 arguments, notes = self.arguments(tool, hint)
         self.notes |= {f"{tool.name}: {note}": None for note in notes}
         return ToolGrammar(tool.name, self.book.add(hint, arguments), hint)
+
+    def input(self, given: ToolInput) -> tuple[Expr, tuple[str, ...]]:
+        """The input of a custom tool; any text in a lenient compile where its grammar can't be expressed."""
+        build = xml_input if self.codec.style == "xml" else json_input
+        n_before = len(self.budget.relaxed)
+        try:
+            return build(given, self.book, self.options, self.budget, self.embed)
+        except (UnsupportedFeature, LimitExceeded) as error:
+            if not self.options.lenient:
+                raise
+            self.budget.relaxed[n_before:] = [Relaxation("", f"any text is an input: {error.reason}")]
+        return build(FreeText(), self.book, self.options, self.budget, self.embed)
 
     def arguments(self, tool: Tool, hint: str) -> tuple[Expr, tuple[str, ...]]:
         schema = JsonSchema(object_schema(tool.parameters))
@@ -115,13 +124,3 @@ class _Lowering:
         if self.codec.style == "xml":
             return xml_arguments(schema, text_keys(tool), self.book, options, self.budget)
         return lower_schema(schema, self.book, options, self.budget, hint)
-
-
-@contextmanager
-def _located(prefix: str) -> Iterator[None]:
-    """Errors inside get the place of the tool before their own."""
-    try:
-        yield
-    except ConversionError as error:
-        error.path = prefix + (error.path or "")
-        raise

@@ -35,6 +35,7 @@ from converters.jsonschema.build import build_schema
 from converters.jsonschema.fact import term_of
 from converters.jsonschema.keys import declared_keys, term_of_key, undeclared
 from converters.jsonschema.lower import Lowering
+from converters.jsonschema.relax import relaxing
 from converters.jsonschema.shape import NOTHING, ObjectFacts, Shape, StringFacts, Term, Values
 from converters.jsonschema.space import Space
 from converters.limits import Budget
@@ -55,13 +56,17 @@ def xml_arguments(
     write: Callable[[Expr, Expr], Expr] = parameter_expr,
 ) -> tuple[Expr, tuple[str, ...]]:
     """The elements of an object of `schema`, each made by `write` of its key and value; values of `texts` have no quotes."""
-    built = build_schema(schema, budget)
-    algebra = Algebra(Space(built, budget))
-    lowering = _Elements(algebra, Lowering(algebra, options, book), texts, options, book, budget, write)
-    arguments = lowering.run(term_of(built.root))
-    if arguments == NEVER:
-        raise Unsatisfiable("no arguments are valid", path="")
-    return arguments, (*built.notes, *lowering.notes)
+
+    def lower(schema: JsonSchema, book: RuleBook) -> tuple[Expr, tuple[str, ...]]:
+        built = build_schema(schema, budget)
+        algebra = Algebra(Space(built, budget))
+        lowering = _Elements(algebra, Lowering(algebra, options, book), texts, options, book, budget, write)
+        arguments = lowering.run(term_of(built.root))
+        if arguments == NEVER:
+            raise Unsatisfiable("no arguments are valid", path="")
+        return arguments, (*built.notes, *lowering.notes)
+
+    return relaxing(schema, book, budget, "arguments", lower) if options.lenient else lower(schema, book)
 
 
 class _Elements:
