@@ -166,3 +166,12 @@ class ModelStatus:
     def is_loaded(self) -> bool:
         """Whether it has a live process."""
         return self.state in ("ready", "restarting")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchProgress:
+    """How far a fetch is. `name` is of the file that is coming; `total_bytes` None where the source doesn't say."""
+
+    name: str
+    done_bytes: int
+    total_bytes: int | None

@@ -13,22 +13,24 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelSpec, ModelState
-from server.errors import EngineStartFailed, ModelLoading, ModelNotFound
+from server.errors import BadRequest, EngineStartFailed, ModelLoading, ModelNotFound
 from server.metrics import Metrics
-from server.model_status import ModelDetails, ModelStatus
+from server.model_status import FetchProgress, ModelDetails, ModelStatus
 from server.models.activity import ActiveEngine
 from server.models.catalogue import Catalogue, ModelEntry
 from server.models.details import read_details
 from server.models.errors import ModelError
+from server.models.local import LocalSource
 from server.models.memory import memory_of, physical_bytes
 from server.models.metadata import UnreadableHeader
+from server.models.progress import Meter
 from server.models.store import Store
 from server.settings import Settings
 
@@ -356,6 +358,39 @@ class Manager:
             details = read_details(path, sha256)
             self._details[path] = (state.st_size, state.st_mtime), details
         return details
+
+    # -- fetching and deleting
+
+    async def pull(self, name: str | None) -> AsyncGenerator[FetchProgress, None]:
+        """Fetch a model's files where they aren't here, telling now and then how far it is.
+
+        A fetch goes on, and is resumed by the next one, when nobody listens any more. Raises ModelNotFound, EngineStartFailed.
+        """
+        entry, meter, told = self._entry(name), Meter(), None
+        fetching = asyncio.ensure_future(_in_thread(lambda: self.store.fetch(entry, meter)))
+        try:
+            while not fetching.done():
+                await asyncio.wait((fetching,), timeout=_LOOK_AGAIN_S)
+                if meter.state is not None and meter.state != told:
+                    told = meter.state
+                    yield told
+            fetching.result()
+        except ModelError as error:
+            raise EngineStartFailed(str(error), param="model") from error
+        finally:
+            fetching.cancel()
+
+    async def remove(self, name: str | None) -> None:
+        """Unload a model and delete its files from the cache. Raises ModelNotFound where there are none, BadRequest."""
+        entry = self._entry(name)
+        try:
+            if await _in_thread(lambda: self.store.find(entry)) is None:
+                raise ModelNotFound(f"model {name!r} has not been fetched", param="model")
+            if not isinstance(entry.source, LocalSource):
+                self.unload(name)
+            await _in_thread(lambda: self.store.remove(entry))
+        except ModelError as error:
+            raise BadRequest(str(error), param="model") from error
 
     # -- loading
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from server.model_status import FetchProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -30,6 +33,22 @@ class Silent:
 
     def advance(self, n_bytes: int) -> None:
         """See Progress."""
+
+
+class Meter:
+    """Remembers how far the fetch is, for another thread to look at."""
+
+    def __init__(self) -> None:
+        self.state: FetchProgress | None = None
+
+    def begin(self, name: str, done_bytes: int, total_bytes: int | None) -> None:
+        """See Progress."""
+        self.state = FetchProgress(name, done_bytes, total_bytes)
+
+    def advance(self, n_bytes: int) -> None:
+        """See Progress."""
+        if self.state is not None:
+            self.state = replace(self.state, done_bytes=self.state.done_bytes + n_bytes)
 
 
 @contextmanager
