@@ -217,4 +217,4 @@ def template_kwargs(fields: FieldMap, switch: bool | None) -> JsonObject:
 
 
 def _sentence(message: str) -> str:
-    return message.replace("Input should be ", "must be ", 1)
+    return message.replace("Input should be ", "must be ", 1).replace("Field required", "is missing")

@@ -11,9 +11,10 @@ from typing import Any
 from starlette.responses import Response
 
 from converters.constraint import JsonValue
+from server.api.fields import template_kwargs as template_kwargs
 from server.api.respond import json_response
-from server.chat.types import JsonObject, TokenLogprob, TokenLogprobs
-from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
+from server.chat.types import TokenLogprob, TokenLogprobs
+from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
 from server.settings import RequestLimits
 
@@ -73,16 +74,3 @@ def parse_arguments(text: str, limits: RequestLimits, path: str) -> JsonValue:
         return parse_json_text(text, max_depth=limits.json_depth, param=path)
     except InvalidJson:
         return text
-
-
-def template_kwargs(fields: Mapping[str, tuple[str, JsonValue]], switch: bool | None) -> JsonObject:
-    """What `chat_template_kwargs` hands to the template; its switches of thinking don't count beside a field of their own."""
-    path, value = fields.get("chat_template_kwargs", ("chat_template_kwargs", {}))
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    reserved = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"} & set(value)
-    if reserved:
-        name = min(reserved)
-        raise BadRequest(f"{path}.{name} has a field of its own", param=f"{path}.{name}")
-    hidden = () if switch is None else ("thinking", "enable_thinking")
-    return {name: entry for name, entry in value.items() if name not in hidden}

@@ -34,8 +34,11 @@ class GivenTool:
 def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
     """How the request uses tools, its options for compiling among it. Raises BadRequest naming the field."""
     use = decode_tools(merge_extra_body(body), limits)
-    if use is None:
-        return None
+    return None if use is None else with_options(use, body, limits)
+
+
+def with_options(use: ToolUse, body: JsonObject, limits: RequestLimits) -> ToolUse:
+    """The same, compiled as the request `body` wants its constraints compiled. Raises BadRequest."""
     return replace(use, options=read_options(body, limits), whitespace_param=whitespace_param(body, limits))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -44,7 +45,7 @@ async def compile_requested(compiler: ConstraintCompiler, requested: RequestedCo
     try:
         outcome = await compiler.compile(requested.constraint, requested.options)
     except ConversionError as error:
-        rejected = reject(error, requested.param, requested.paths, requested.whitespace_param)
+        rejected = reject(error, requested.param, requested.paths, requested.whitespace_param, requested.schema_name)
         logger.info("%s rejected=%s param=%s", prefix, rejected.code, rejected.param)
         raise rejected from None
     stats = outcome.compiled.stats
@@ -64,7 +65,11 @@ _SETTINGS = {"grammar_bytes": "compiled_grammar_bytes", "regex_grammar_bytes": "
 
 
 def reject(
-    error: ConversionError, param: str, paths: Sequence[str] = (), whitespace_param: str = "whitespace_pattern"
+    error: ConversionError,
+    param: str,
+    paths: Sequence[str] = (),
+    whitespace_param: str = "whitespace_pattern",
+    schema_name: str = "parameters",
 ) -> ConstraintRejected:
     """A compiler's error as one of the request: `param` is extended by the path inside the source.
 
@@ -76,7 +81,7 @@ def reject(
         param, path, paths = whitespace_param, "", ()
     number, _, rest = path.removeprefix("/").partition("/")
     if paths and number.isdigit() and int(number) < len(paths):
-        param, path = paths[int(number)], f"/{rest}" if rest else ""
+        param, path = paths[int(number)], re.sub("^/parameters(?=/|$)", f"/{schema_name}", f"/{rest}") if rest else ""
     full = param + dotted(path)
     position = f" (line {error.position.line}, column {error.position.column})" if error.position is not None else ""
     limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.21g}]" if isinstance(error, LimitExceeded) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -45,9 +46,11 @@ def render_prompt(prompt: ChatPrompt, source: str, info: ModelInfo) -> str:
     try:
         return _render(prompt, prompt.messages, source, info)
     except _Raised as refused:
-        for arrange in (_system_first, _system_in_user):
-            messages = arrange(prompt.messages)
-            if messages != prompt.messages:
+        tried = [prompt.messages]
+        for arrange in (join_turns, _system_first, _system_in_user):
+            messages = join_turns(arrange(prompt.messages))
+            if messages not in tried:
+                tried.append(messages)
                 try:
                     return _render(prompt, messages, source, info)
                 except _Raised:
@@ -140,6 +143,27 @@ def _cut_after_final(text: str, content: str) -> str:
     raise BadRequest(
         "continue_final_message: the chat template doesn't show the last message's content", param="continue_final_message"
     )
+
+
+def join_turns(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """user, user → one user message; so of the assistant: for templates that want them in turns."""
+    turns: list[Message] = []
+    for message in messages:
+        if turns and turns[-1].role == message.role and message.role in ("user", "assistant"):
+            before = turns[-1]
+            turns[-1] = replace(
+                before,
+                content=_lines(before.content, message.content),
+                tool_calls=(*before.tool_calls, *message.tool_calls),
+                reasoning=_lines(before.reasoning or "", message.reasoning or "") or None,
+            )
+        else:
+            turns.append(message)
+    return tuple(turns)
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
 
 
 def _system_first(messages: Sequence[Message]) -> tuple[Message, ...]:

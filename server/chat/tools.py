@@ -43,9 +43,10 @@ async def tool_constraint(
         )
     calls = ToolCalls(use.tools, codec.name, use.is_parallel, await _marker_tokens(codec, engine))
     if use.is_forced or content is None:
-        where = (use.choice, "tool", "tools")
-        return RequestedConstraint(calls, use.options, *where, paths=use.paths, whitespace_param=use.whitespace_param)
-    return replace(content, constraint=replace(calls, content=content.constraint), paths=use.paths)
+        content = RequestedConstraint(calls, use.options, use.choice, "tool", "tools", whitespace_param=use.whitespace_param)
+    else:
+        content = replace(content, constraint=replace(calls, content=content.constraint))
+    return replace(content, paths=use.paths, schema_name=use.schema_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ async def opened_calls(compiler: ConstraintCompiler, use: ToolUse, codec: Codec,
             try:
                 outcome = await compiler.compile(replace(calls, opening=text), use.options)
             except InvalidSource as error:
-                raise reject(error, "tools", use.paths, use.whitespace_param) from None
+                raise reject(error, "tools", use.paths, use.whitespace_param, use.schema_name) from None
             except ConversionError as error:
                 logger.warning("source=%s type=tool calls are not held to their schemas: %s", use.choice, error)
                 return OpenedCalls()
