@@ -19,13 +19,13 @@ from threading import Lock
 
 from typing_extensions import assert_never
 
+from converters.ambiguity import with_few_readings
 from converters.constraint import AnyJson, Choice, Constraint, Gbnf, JsonSchema, Lark, Regex, StructuralTag, ToolCalls
 from converters.errors import InvalidSource, LimitExceeded
 from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.grammar.gbnf import print_prepared
 from converters.grammar.graft import Embed, graft
 from converters.grammar.match import build_tables
-from converters.grammar.match.probe import check_stacks
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget, Limits
 from converters.options import CompileOptions, Relaxation, Whitespace
@@ -77,12 +77,12 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
     source = _lower(constraint, options, budget)
     prepared = prepare(source.grammar, budget)
     text_form = printable(prepared, budget)
+    if _holds_grammar(constraint):
+        prepared, text_form = with_few_readings(prepared, text_form, budget)
     gbnf = print_prepared(text_form, budget)
     _check_size(gbnf, constraint, options.limits)
     budget.check_deadline()
     tables = build_tables(prepared, budget)
-    if _holds_grammar(constraint):
-        check_stacks(text_form, budget)
     budget.check_deadline()
     stats = Stats(len(text_form.rules), budget.n_states, (time.perf_counter() - started) * 1000)
     return Compiled(gbnf, tuple(budget.relaxed), source.notes, stats, tables)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from converters.automata.dfa import Dfa
 from converters.automata.spelling import Branch, Spelling, spelled
-from converters.grammar.charset import CharSet
+from converters.grammar.charset import MAX_CODE_POINT, CharSet
 from converters.grammar.expr import EMPTY, NEVER, Chars, Expr, Lit, Ref, Rep, RuleBook, Seq, alt, lit, opt, rep, seq
 from converters.limits import Budget
 
@@ -36,7 +36,8 @@ def to_expr(dfa: Dfa, book: RuleBook, hint: str, spelling: Spelling | None = Non
 def spelled_char(charset: CharSet, book: RuleBook, hint: str, spelling: Spelling | None) -> Expr:
     """One character of `charset`, spelled; a rule where that is more than a class or a short literal."""
     if spelling is None or not charset & spelling.escaped:
-        return Chars(charset) if len(charset) > 1 else lit(chr(charset.first)) if charset else NEVER
+        is_char = len(charset) == 1 and charset.first <= MAX_CODE_POINT  # past it are the symbols of `network`
+        return lit(chr(charset.first)) if is_char else Chars(charset) if charset else NEVER
     expr = spelled([(charset, EMPTY)], spelling)
     return book.add(hint, expr) if expr != NEVER else NEVER
 
@@ -231,6 +232,11 @@ class _Lowering:
 def or_nothing(expr: Expr) -> Expr:
     """`expr` or the empty text. An alternative of a group is one level for llama.cpp, `(…)?` two."""
     return opt(expr) if isinstance(expr, Lit | Chars | Ref) else alt(expr, EMPTY)
+
+
+def joined(expr: Expr) -> Expr:
+    """A sequence with neighbouring repetitions of one item joined; anything else as it is."""
+    return _join(list(expr.items)) if isinstance(expr, Seq) else expr
 
 
 def _join(items: list[Expr]) -> Expr:

@@ -2,8 +2,9 @@
 
     python -m tests.conformance.fuzz_grammar --seconds 600 --seed 1
 
-What must hold: nothing but a ConversionError comes out, in time; what compiles, llama.cpp takes; and the matcher and llama.cpp
-agree on sentences and their mutations. Every finding prints the text that shows it.
+What must hold: nothing but a ConversionError comes out, in time; what compiles, llama.cpp takes; the matcher and llama.cpp
+agree on sentences and their mutations; and neither hangs on texts of thousands of characters, made to have many readings.
+Every finding prints the text that shows it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 
 from converters.compile import Compiled, compile_constraint
 from converters.constraint import Constraint, Gbnf, Lark, Regex
 from converters.errors import ConversionError
-from converters.grammar.match import Matcher
+from converters.grammar.match import Matcher, State
+from converters.grammar.match.matcher import TooManyStacks
 from tests.oracle import Oracle, OracleFailed
 
 SLOW_S = 8.0
 """Past this a compile counts as a hang: its limit is 2 s, and the machine may be busy."""
 N_SENTENCES = 8
 MAX_LENGTH = 40
+N_LONG, N_GREEDY = 2, 2
+LONG = 2500
+"""Characters of the long texts."""
+MAX_STACKS = 5000
+"""Where the engine ends a reply; no compiled grammar may come there within EARLY characters."""
+EARLY = 500
 
 # ---- texts
 
@@ -281,7 +290,7 @@ class Fuzzer:
         if matcher.tokens or matcher.least_length(matcher.start) > 300:
             self.counts["only parsed"] += 1
             return
-        texts = list(self.texts(matcher))
+        texts = [*self.texts(matcher), *self.long_texts(constraint, matcher)]
         mine = [matcher.accepts(text) for text in texts]
         try:
             verdicts = self.oracle.accepts(compiled.gbnf, texts)
@@ -302,6 +311,47 @@ class Fuzzer:
             at = rng.randrange(len(text) + 1)
             yield text[:at] + rng.choice('ab1 é😀\n"') + text[at + rng.randint(0, 1) :]
             yield text[:at]
+
+    def long_texts(self, constraint: Constraint, matcher: Matcher) -> Iterator[str]:
+        """Long sentences, and texts that always go where there are most readings; as far as the engine would let them."""
+        guard = Matcher(matcher.program, max_stacks=MAX_STACKS)
+        texts = [matcher.random_sentence(self.rng, LONG) for _ in range(N_LONG)]
+        texts += [self.greedy_text(guard) for _ in range(N_GREEDY)]
+        for text in texts:
+            if (end := self.end_of_guard(guard, text)) is None:
+                yield text
+                continue
+            self.counts["guarded"] += 1
+            yield text[: end - 1]
+            if end < EARLY:
+                self.find(constraint, f"more than {MAX_STACKS} readings of {text[:end]!r}")
+
+    def greedy_text(self, guard: Matcher) -> str:
+        """A text that goes where there are most readings, for once, and then round in circles."""
+        rng, state, text = self.rng, guard.start, ""
+        with suppress(TooManyStacks):
+            for _ in range(rng.choice((5, 60))):
+                points = guard.distinct_points(state)
+                after = [(chr(point), guard.advance(state, chr(point))) for point in rng.sample(points, min(6, len(points)))]
+                ways = [(len(reached.cells), rng.random(), char) for char, reached in after if reached is not None]
+                if not ways:
+                    return text
+                text += max(ways)[2] if rng.random() < 0.9 else rng.choice(ways)[2]
+                state = guard.advance(guard.start, text) or state
+        turn = text[-rng.randint(1, 4) :]
+        return text + turn * (LONG // max(1, len(turn)))
+
+    @staticmethod
+    def end_of_guard(guard: Matcher, text: str) -> int | None:
+        """How many characters of `text` are too many for the guard; None when it lets all of them through."""
+        state: State | None = guard.start
+        n = 0
+        try:
+            for n, char in enumerate(text, 1):  # noqa: B007
+                state = guard.advance(state, char)
+        except TooManyStacks:
+            return n
+        return None
 
     def find(self, constraint: Constraint, what: str) -> None:
         finding = f"{constraint!r}\n    {what}"

@@ -22,6 +22,7 @@ MAX_ENTRIES = 200_000
 MAX_FORCED = 4096
 
 Frames = tuple[int, ...]
+_Unfolded = tuple[tuple[Frames, ...], bool, int]
 
 
 class Cell:
@@ -271,7 +272,47 @@ class Matcher:
         every alternative in turn."""
         return join_text(self._writer.write(rng, max_length))
 
-    # ---- stacks
+    # ---- stacks, as llama.cpp has them
+
+    def takes(self, cell: Cell, symbol: int | Token) -> bool:
+        """Whether a code point, or a token as the grammar names it, may come next on the stack `cell`."""
+        if cell is self._bottom:
+            return False
+        if isinstance(symbol, int):
+            return self.program.matches(cell.frame % self._n_positions, symbol)
+        token = self.program.tokens[self.program.arg[cell.frame]] if self._kind(cell) == TOKEN else None
+        return token is not None and (token.token == symbol.token) != token.negated
+
+    def terminal(self, cell: Cell) -> CharSet | Token:
+        """What stands on top of a stack that isn't empty."""
+        position = cell.frame % self._n_positions
+        return self.program.tokens[self.program.arg[position]] if self._kind(cell) == TOKEN else self.program.terminal(position)
+
+    def successors(self, cell: Cell) -> tuple[Cell, ...]:
+        """The stacks that one stack becomes once the terminal on top of it was read."""
+        cells: dict[Cell, None] = {}
+        if cell.parent is not None:
+            self._close(cell.parent, cell.frame + 1, cells)
+        return tuple(cells)
+
+    def effort(self, cell: Cell) -> int:
+        """How many stacks llama.cpp goes through to find the successors of `cell`."""
+        n, frame, below = 0, cell.frame + 1, cell.parent
+        while below is not None:
+            _, passes, n_seen = self._unfold(frame)
+            n += n_seen
+            if not passes:
+                break
+            frame, below = below.frame, below.parent
+        return n
+
+    def position(self, cell: Cell) -> int:
+        """The position on top of a stack, without how often a repetition there was done."""
+        return cell.frame % self._n_positions
+
+    def counts(self, cell: Cell) -> bool:
+        """Whether a repetition stands on top of the stack `cell`, or directly below, that has been begun."""
+        return cell.frame >= self._n_positions or (cell.parent is not None and cell.parent.frame >= self._n_positions)
 
     def _kind(self, cell: Cell) -> int:
         return self.program.kind[cell.frame % self._n_positions]
@@ -317,7 +358,7 @@ class Matcher:
     def _close(self, below: Cell, frame: int, out: dict[Cell, None]) -> None:
         """Add to `out` the stacks that `frame` on top of `below` unfolds to, each with a terminal on top, or the empty one."""
         while True:
-            unfolded, passes = self._unfold(frame)
+            unfolded, passes, _ = self._unfold(frame)
             for frames in unfolded:
                 cell = below
                 for pushed in frames:
@@ -345,8 +386,8 @@ class Matcher:
         missing = max(0, self.program.rep_min[repetition] - done)
         return missing * self.program.least_of[self.program.rep_rule[repetition]] + self.program.least_from(position + 1)
 
-    def _unfold(self, frame: int) -> tuple[tuple[Frames, ...], bool]:
-        """The sequences of frames (terminal last) that `frame` unfolds to, and whether it may match nothing."""
+    def _unfold(self, frame: int) -> _Unfolded:
+        """The sequences of frames (terminal last) that `frame` unfolds to, whether it may match nothing, and the effort."""
         known = self._unfolded.get(frame)
         if known is not None:
             return known
@@ -367,7 +408,7 @@ class Matcher:
                 if new not in seen:
                     seen.add(new)
                     todo.append(new)
-        self._unfolded[frame] = known = tuple(found), passes
+        self._unfolded[frame] = known = tuple(found), passes, len(seen)
         return known
 
     def _unfold_top(self, frames: Frames) -> list[Frames] | None:
@@ -426,4 +467,4 @@ class Matcher:
         self._touched: set[State] = set()
         self._cells: dict[tuple[Cell, int], Cell] = {}
         self._states: dict[tuple[Cell | frozenset[Cell], Partial | None], State] = {}
-        self._unfolded: dict[int, tuple[tuple[Frames, ...], bool]] = {}
+        self._unfolded: dict[int, _Unfolded] = {}

@@ -1,69 +1,322 @@
-"""How many stacks a grammar makes: llama.cpp's time for one token grows with their number, for some grammars without end."""
+"""How many stacks a grammar makes: llama.cpp's time for one token grows with them, for some grammars without end.
+
+What one question costs: llama.cpp follows every live stack at every character of a token, and looks for the readings of a
+token it refuses on every way through them, without joining ways that meet. So three things must stay small: the stacks that
+are alive at once, the ways to read as many characters as a token has, and the stacks gone through to make one step.
+
+That no text makes them large can't be decided for context-free grammars. Looked for are texts that do: every set of stacks
+that differs in what is on top is tried with every character, and each way back to the like of itself is walked again and
+again, as far as thousands of characters where something grows or counts.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
+from typing import TypeAlias
 
 from converters.errors import LimitExceeded
-from converters.grammar.expr import Grammar
-from converters.grammar.match.matcher import Matcher, State, TooManyStacks
+from converters.grammar.charset import CharSet
+from converters.grammar.expr import Grammar, Token
+from converters.grammar.match.matcher import Cell, Matcher
 from converters.grammar.match.tables import lower
 from converters.limits import Budget
 
-MAX_STACKS = 400
-N_STEPS = 120
-N_DRAWN = 40
-N_SENTENCES = 8
-N_CHOICES = 12
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a grammar's readings go. `stacks`: alive at once. `ways`: to read the characters of a token, up to WINDOW, or RUN
+    where they are all the same. `effort`: the stacks that llama.cpp goes through for one character."""
+
+    stacks: int
+    ways: int
+    effort: int
+
+    def __le__(self, other: Reach) -> bool:
+        return self.stacks <= other.stacks and self.ways <= other.ways and self.effort <= other.effort
 
 
-def check_stacks(printable: Grammar, budget: Budget) -> None:
-    """Raise LimitExceeded when some text of about N_STEPS characters leads to more than MAX_STACKS of llama.cpp's stacks.
+TOLERABLE = Reach(400, 100_000, 40_000)
+"""Fractions of a second for the worst token."""
+GOOD = Reach(60, 2_000, 4_000)
+"""Milliseconds: what is past this deserves to be made deterministic."""
 
-    `printable` is the grammar as it will be printed. Looks along random sentences, and where the number grows fastest: a
-    heuristic, so that `root ::= "+" ("a" | root+)*` and its kind are refused before a model has to walk them.
+WINDOW, RUN = 24, 64
+MAX_WORK = 80_000
+"""Steps of single stacks that are looked at in all: about 0.2 s."""
+N_PUMPED = 3000
+"""Characters that a repeated text is walked for, where something grows."""
+
+_SHARES = (0.6, 0.8, 1.0)  # of the work, by phase
+_N_STEADY = 6  # turns without growth after which a repeated text is left alone
+_N_DEEP = 12  # turns that make a recursion deep
+_MAX_LOOP = 12
+_N_SYMBOLS = 14
+_N_GREEDY = 160
+_MAX_DEEP = 10
+_SENTENCES = ((40, 120, 8), (3, 1500, 3))  # how many are drawn, how long, how many of the longest are walked
+
+Symbol: TypeAlias = "int | Token"
+Stacks: TypeAlias = dict[Cell, int]
+"""The stacks that are alive, each with the number of ways that led to it in the present window."""
+
+
+class TooAmbiguous(LimitExceeded):
+    """Some text has too many readings."""
+
+
+def reach_of(printable: Grammar, budget: Budget) -> Reach:
+    """The most that was found on any text. `printable`: the grammar as it will be printed.
+
+    Raises TooAmbiguous when a text is found that is past TOLERABLE. A heuristic in what it lets through: `Matcher(…,
+    max_stacks)` is the guard for what grows all the same.
     """
-    matcher = Matcher(lower(printable, budget), max_stacks=MAX_STACKS)
-    try:
-        _walk_sentences(matcher, budget)
-        _walk_greedily(matcher, budget)
-    except TooManyStacks:
-        reason = f"the grammar is too ambiguous: after a short text there are more than {MAX_STACKS} ways to have read it"
-        raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_STACKS) from None
+    return _Search(Matcher(lower(printable, budget), max_stacks=TOLERABLE.stacks), budget).run()
 
 
-def _walk_sentences(matcher: Matcher, budget: Budget) -> None:
-    """Along the longest of many: recursion shows itself there."""
-    rng = Random(0)
-    if matcher.least_length(matcher.start) > N_STEPS:
-        return
-    drawn: list[str] = []
-    for _ in range(N_DRAWN):
-        budget.check_deadline()
-        drawn.append(matcher.random_sentence(rng, N_STEPS))
-    for sentence in sorted(drawn, key=len)[-N_SENTENCES:]:
-        state: State | None = matcher.start
-        for char in sentence:
-            budget.check_deadline()
-            state = matcher.advance(state, char)
-            if state is None:  # a token by name stands in the sentence
+class _Spent(Exception):
+    """The search has looked at as much as it may."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """A set of stacks, and how the search came to it."""
+
+    stacks: Stacks
+    parent: _Node | None
+    symbol: Symbol | None
+
+
+class _Search:
+    def __init__(self, matcher: Matcher, budget: Budget) -> None:
+        self.matcher = matcher
+        self.stacks = self.ways = self.effort = 0
+        self.budget = budget
+        self.rng = Random(0)
+        self.work = self.allowed = 0
+        self.seen: set[frozenset[tuple[int, int]]] = set()
+        self.deep: list[Stacks] = []
+        self.steps: dict[Cell, tuple[tuple[Cell, ...], int]] = {}
+        self.matches: dict[tuple[int, Symbol], bool] = {}
+        self.symbols_of: dict[frozenset[int], list[Symbol]] = {}
+
+    def run(self) -> Reach:
+        """All of it, each phase until its work is done or enough."""
+        start = self.fresh(self.matcher.start.cells)
+        self.check(start)
+        for phase, share in zip((self.explore, self.climb_all, self.walk_sentences), _SHARES, strict=True):
+            self.allowed = int(share * MAX_WORK)
+            with suppress(_Spent):
+                phase(start)
+        return Reach(self.stacks, self.ways, self.effort)
+
+    # ---- one step
+
+    @staticmethod
+    def fresh(cells: Iterable[Cell]) -> Stacks:
+        """A new window begins."""
+        return dict.fromkeys(cells, 1)
+
+    def step(self, stacks: Stacks, symbol: Symbol) -> Stacks:
+        """The stacks after `symbol`. Raises TooAmbiguous."""
+        after: Stacks = {}
+        n = 0
+        for cell, ways in stacks.items():
+            if self.takes(cell, symbol):
+                for reached in self.after(cell)[0]:
+                    after[reached] = after.get(reached, 0) + ways
+                    n += 1
+        self.work += n + 1
+        if len(after) > 1:
+            self.check(after)
+        self.budget.tick()
+        return after
+
+    def takes(self, cell: Cell, symbol: Symbol) -> bool:
+        if cell.parent is None:
+            return False
+        key = (self.matcher.position(cell), symbol)
+        known = self.matches.get(key)
+        if known is None:
+            known = self.matches[key] = self.matcher.takes(cell, symbol)
+        return known
+
+    def after(self, cell: Cell) -> tuple[tuple[Cell, ...], int]:
+        """What follows the top of a stack, and the effort of finding it."""
+        known = self.steps.get(cell)
+        if known is None:
+            known = self.steps[cell] = self.matcher.successors(cell), self.matcher.effort(cell)
+            self.work += 1 + known[1] // 4
+        return known
+
+    def check(self, stacks: Stacks) -> None:
+        self.stacks = max(self.stacks, len(stacks))
+        self.ways = max(self.ways, sum(stacks.values()))
+        self.effort = max(self.effort, sum([self.after(cell)[1] for cell in stacks if cell.parent is not None]))
+        if self.stacks > TOLERABLE.stacks:
+            raise _too_ambiguous(f"some texts can be read in more than {TOLERABLE.stacks} ways", TOLERABLE.stacks)
+        if self.ways > TOLERABLE.ways:
+            raise _too_ambiguous(f"some short texts can be read in more than {TOLERABLE.ways} ways", TOLERABLE.ways)
+        if self.effort > TOLERABLE.effort:
+            raise _too_ambiguous(f"one character can take more than {TOLERABLE.effort} steps", TOLERABLE.effort)
+
+    def spend(self) -> None:
+        if self.work > self.allowed:
+            raise _Spent
+
+    # ---- where to look
+
+    def explore(self, start: Stacks) -> None:
+        """Breadth first, once for each set of tops."""
+        todo = deque([_Node(start, None, None)])
+        self.seen.add(self.tops(start))
+        while todo:
+            node = todo.popleft()
+            for symbol in self.symbols(node.stacks):
+                self.spend()
+                after = self.step(self.fresh(node.stacks), symbol)
+                new = _Node(after, node, symbol)
+                tops = self.tops(after)
+                if tops not in self.seen:
+                    self.seen.add(tops)
+                    todo.append(new)
+                for loop in self.loops(new, tops):
+                    todo.extend(self.pump(new, loop))
+
+    def tops(self, stacks: Stacks) -> frozenset[tuple[int, int]]:
+        """What stands on the stacks, two deep; how often repetitions were done is left out."""
+        position = self.matcher.position
+        return frozenset([(position(cell), position(cell.parent)) if cell.parent is not None else (-1, -1) for cell in stacks])
+
+    def loops(self, node: _Node, tops: frozenset[tuple[int, int]]) -> list[tuple[Symbol, ...]]:
+        """The last symbol, and the shortest text that led from the like of `node` to it."""
+        assert node.symbol is not None
+        found: list[tuple[Symbol, ...]] = [(node.symbol,)]
+        word: list[Symbol] = []
+        at: _Node | None = node
+        for _ in range(_MAX_LOOP):
+            assert at is not None
+            if at.symbol is None or at.parent is None:
                 break
+            word.append(at.symbol)
+            at = at.parent
+            if self.tops(at.stacks) == tops:
+                if len(word) > 1:
+                    found.append(tuple(word[::-1]))
+                break
+        return found
+
+    def pump(self, node: _Node, word: tuple[Symbol, ...]) -> list[_Node]:
+        """Walk `word` again and again, as long as the stacks get more, or count; new sets of tops on the way."""
+        found: list[_Node] = []
+        stacks = self.fresh(node.stacks)
+        met: set[frozenset[Cell]] = set()
+        most = most_ways = n_steady = n_chars = 0
+        window = RUN if len(word) == 1 else WINDOW
+        for turn in range(N_PUMPED // len(word)):
+            for symbol in word:
+                if n_chars % window == 0:
+                    stacks, most_ways = self.fresh(stacks), 0
+                n_chars += 1
+                stacks = self.step(stacks, symbol)
+            if not stacks:
+                break
+            key = frozenset(stacks)
+            if key in met and n_chars > 2 * window:
+                break
+            met.add(key)
+            ways = sum(stacks.values())
+            grows = len(stacks) > most or ways > most_ways
+            most, most_ways = max(most, len(stacks)), max(most_ways, ways)
+            n_steady = 0 if grows else n_steady + 1
+            if turn == _N_DEEP and len(self.deep) < _MAX_DEEP:
+                self.deep.append(stacks)
+            if (tops := self.tops(stacks)) not in self.seen:
+                self.seen.add(tops)
+                found.append(_Node(stacks, node, None))
+            elif n_steady > _N_STEADY and turn > _N_DEEP and not any(map(self.matcher.counts, stacks)):
+                break
+            self.spend()
+        return found
+
+    def climb_all(self, start: Stacks) -> None:
+        """Greedily, from the start and from deep in recursions."""
+        self.climb(start, _N_GREEDY)
+        for stacks in self.deep:
+            self.climb(stacks, _N_GREEDY // 3)
+
+    def climb(self, start: Stacks, n_steps: int) -> None:
+        """Always to the successor with the most ways."""
+        stacks = start
+        for n in range(n_steps):
+            self.spend()
+            if n % WINDOW == 0:
+                stacks = self.fresh(stacks)
+            after = [reached for symbol in self.symbols(stacks) if (reached := self.step(stacks, symbol))]
+            if not after:
+                return
+            stacks = max(after, key=lambda reached: (len(reached), sum(reached.values()), self.rng.random()))
+
+    def walk_sentences(self, start: Stacks) -> None:
+        """Along the longest of many: recursion shows itself there."""
+        matcher = self.matcher
+        for n_drawn, length, n_walked in _SENTENCES:
+            if matcher.least_length(matcher.start) > length:
+                continue
+            drawn: list[str] = []
+            for _ in range(n_drawn):
+                self.budget.check_deadline()
+                drawn.append(matcher.random_sentence(self.rng, length))
+            for sentence in sorted(drawn, key=len)[-n_walked:]:
+                self.walk(start, sentence)
+
+    def walk(self, start: Stacks, text: str) -> None:
+        stacks = start
+        for n, char in enumerate(text):
+            self.spend()
+            stacks = self.step(self.fresh(stacks) if n % WINDOW == 0 else stacks, ord(char))
+            if not stacks:  # a token by name stands in the sentence
+                return
+
+    # ---- with what
+
+    def symbols(self, stacks: Stacks) -> list[Symbol]:
+        """One symbol for each set of stacks that can read the same ones; those that most can read, and some others."""
+        position = self.matcher.position
+        tops = frozenset([position(cell) for cell in stacks if cell.parent is not None])
+        found = self.symbols_of.get(tops)
+        if found is None:
+            by_position = {position(cell): cell for cell in stacks if cell.parent is not None}
+            found = self.symbols_of[tops] = self.distinct_symbols(by_position)
+        if len(found) <= _N_SYMBOLS:
+            return found
+        half = _N_SYMBOLS // 2
+        return found[:half] + self.rng.sample(found[half:], half)
+
+    def distinct_symbols(self, cells: dict[int, Cell]) -> list[Symbol]:
+        """For stacks with these tops."""
+        named: list[Token] = []
+        toggles: dict[int, list[int]] = {}
+        for position, cell in cells.items():
+            terminal = self.matcher.terminal(cell)
+            if isinstance(terminal, CharSet):
+                for low, high in terminal.ranges:
+                    toggles.setdefault(low, []).append(position)
+                    toggles.setdefault(high + 1, []).append(position)
+            elif not terminal.negated:
+                named.append(terminal)
+        readers: dict[frozenset[int], int] = {}
+        alive: set[int] = set()
+        for point in sorted(toggles):
+            alive.symmetric_difference_update(toggles[point])
+            if alive:
+                readers.setdefault(frozenset(alive), point)
+        ordered = sorted(readers.items(), key=lambda item: (-len(item[0]), item[1]))
+        return [*(point for _, point in ordered), *dict.fromkeys(named)]
 
 
-def _walk_greedily(matcher: Matcher, budget: Budget) -> None:
-    """Always to the successor with the most stacks."""
-    rng = Random(0)
-    state = matcher.start
-    for _ in range(N_STEPS):
-        budget.check_deadline()
-        after = [successor for successor in _successors(matcher, state, rng) if successor is not None]
-        if not after:
-            return
-        state = max(after, key=lambda successor: len(successor.cells))
-
-
-def _successors(matcher: Matcher, state: State, rng: Random) -> list[State | None]:
-    points = matcher.distinct_points(state)
-    sample = rng.sample(points, min(N_CHOICES, len(points)))
-    by_char = [matcher.advance(state, chr(point)) for point in sample]
-    return by_char + [matcher.advance_symbol(state, token.token) for token in matcher.next_tokens(state) if not token.negated]
+def _too_ambiguous(found: str, limit: int) -> TooAmbiguous:
+    return TooAmbiguous(f"the grammar is too ambiguous: {found}", limit="grammar_ambiguity", value=limit)

@@ -14,7 +14,7 @@ from converters.grammar.expr import Grammar, Token
 from converters.grammar.gbnf import print_grammar
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, State, build_tables
-from converters.grammar.match.probe import check_stacks
+from converters.grammar.match.probe import reach_of
 from converters.grammar.match.program import Program
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget
@@ -211,7 +211,7 @@ def test_agrees_on_random_grammars(oracle: Oracle, grammar: Grammar, rng: Random
     try:
         ready = prepare(grammar, Budget())
         matcher = Matcher.from_tables(build_tables(ready))
-        check_stacks(printable(ready), Budget())
+        reach_of(printable(ready), Budget())
     except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
         return
     pieces = oracle.token_pieces()

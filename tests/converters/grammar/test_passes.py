@@ -11,7 +11,7 @@ from converters.grammar.expr import NEVER, Chars, Grammar, Lit, Ref, Rep, alt, l
 from converters.grammar.gbnf import print_grammar, print_prepared
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, build_tables
-from converters.grammar.match.probe import check_stacks
+from converters.grammar.match.probe import reach_of
 from converters.grammar.passes import TIDY, TIDY_AGAIN, prepare, printable
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
@@ -71,7 +71,7 @@ def test_llama_cpp_and_the_matcher_read_it_as_it_was_meant(oracle: Oracle, gramm
     try:
         ready = prepared(grammar)
         matcher = Matcher.from_tables(build_tables(ready))
-        check_stacks(printable(ready), Budget())
+        reach_of(printable(ready), Budget())
     except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
         return
     meant = [text in sentences(grammar) for text in TEXTS]
@@ -105,7 +105,7 @@ def test_left_recursion_of_every_kind_goes() -> None:
 def test_an_ambiguous_operator_becomes_a_list() -> None:
     text = 'root ::= root "+" root | root "*" root | "(" root ")" | [0-9]+'
     ready = prepared(parse_gbnf(text))
-    check_stacks(printable(ready), Budget())
+    reach_of(printable(ready), Budget())
     matcher = Matcher.from_tables(build_tables(ready))
     assert [matcher.accepts(text) for text in ("1+2*(3+4)+5", "1", "1+", "(1", "")] == [True, True, False, False, False]
     grammar = parse_gbnf('root ::= root "a" root | "b" | root "c" | ""')
