@@ -12,7 +12,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
+from server.api.anthropic import errors as anthropic_errors
+from server.api.anthropic import routes as anthropic
+from server.api.anthropic.routes import speaks_anthropic
 from server.api.bounded import BoundedStore
 from server.api.gate import Gate
 from server.api.interrupt import Drain
@@ -28,8 +32,11 @@ from server.compile.client import CompileClient
 from server.errors import BadRequest, MethodNotAllowed, RouteNotFound, ServerError
 from server.settings import Settings
 
-DIALECTS: tuple[tuple[str, Callable[[ServerError], Response]], ...] = (("/", openai_errors.encode_error),)
-"""Whose shape an error has, by the path's prefix; the first that fits counts."""
+DIALECTS: tuple[tuple[Callable[[Scope], bool], Callable[[ServerError], Response]], ...] = (
+    (speaks_anthropic, anthropic_errors.encode_error),
+    (lambda _scope: True, openai_errors.encode_error),
+)
+"""Whose shape an error has; the first that a request speaks counts."""
 
 
 def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCompiler | None = None) -> FastAPI:
@@ -72,14 +79,15 @@ def begin_drain(app: FastAPI) -> None:
     app.state.drain.begin()
 
 
-def encode_error(path: str, error: ServerError) -> Response:
-    """The response of an error in the shape of the path's dialect."""
-    encode = next(encode for prefix, encode in DIALECTS if path.startswith(prefix))
+def encode_error(scope: Scope, error: ServerError) -> Response:
+    """The response of an error in the shape of the request's dialect."""
+    encode = next(encode for speaks, encode in DIALECTS if speaks(scope))
     return encode(error)
 
 
 def _add_routes(app: FastAPI) -> None:
     app.include_router(native.router)
+    app.include_router(anthropic.router, prefix="/v1")  # before OpenAI's: some of its routes are only for its own clients
     for router in (openai.router, responses.router):
         app.include_router(router, prefix="/v1")
         app.include_router(router, include_in_schema=False)  # llama.cpp answers without the prefix too
@@ -87,7 +95,7 @@ def _add_routes(app: FastAPI) -> None:
 
 def _add_error_handlers(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> Response:
-        return encode_error(request.url.path, _server_error(request, error))
+        return encode_error(request.scope, _server_error(request, error))
 
     for kind in (ServerError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)

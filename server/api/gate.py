@@ -1,6 +1,6 @@
 """What every request passes before any route: paths, Host and Origin, CORS, the API key, the body's size, and the last catch.
 
-Plain ASGI. Errors are given to `encode_error`, which knows the shape that the path's dialect wants.
+Plain ASGI. Errors are given to `encode_error`, which knows the shape that the request's dialect wants.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Gate:
     app: ASGIApp
     settings: Settings
     drain: Drain
-    encode_error: Callable[[str, ServerError], Response]
+    encode_error: Callable[[Scope, ServerError], Response]
     metrics: Metrics = field(default_factory=Metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +112,7 @@ class _Passage:
 
     async def fail(self, error: ServerError) -> None:
         if not self.is_started:
-            await self._answer(self.gate.encode_error(self.scope["path"], error))
+            await self._answer(self.gate.encode_error(self.scope, error))
 
     async def _answer(self, response: Response) -> None:
         await response(self.scope, self.receive, self._send_with_cors)
@@ -133,10 +133,10 @@ class _Passage:
         if key is None or self.scope["path"] in OPEN_PATHS:
             return
         scheme, _, bearer = self.headers.get("authorization", "").partition(" ")
-        given = bearer.strip() if scheme.lower() == "bearer" else self.headers.get("x-api-key", "")
-        if not given:
-            raise Unauthorized("an API key is needed: Authorization: Bearer KEY")
-        if not hmac.compare_digest(given.encode("latin-1"), key.encode()):  # headers come decoded as latin-1
+        given = [bearer.strip() if scheme.lower() == "bearer" else "", self.headers.get("x-api-key", "")]
+        if not any(given):
+            raise Unauthorized("an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+        if not any(hmac.compare_digest(text.encode("latin-1"), key.encode()) for text in given):  # headers come as latin-1
             raise Unauthorized("the API key is wrong")
 
     # ---- CORS
