@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
 from server.chat.tools import function_of_custom
-from server.chat.types import JsonObject, ToolUse
+from server.chat.types import JsonObject, ToolPlace, ToolUse
 from server.constraints import check_size, merge_extra_body, read_options, whitespace_param
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
@@ -24,11 +24,16 @@ Fields: TypeAlias = Mapping[str, tuple[str, JsonValue]]
 
 @dataclass(frozen=True, slots=True)
 class GivenTool:
-    """One tool of a request: `path` is the place of its schema's owner, `shown` how the template sees it (OpenAI's form)."""
+    """One tool of a request: `path` is the place of its schema's owner, `shown` how the template sees it (OpenAI's form).
+
+    `schema_name` and `input_name`: what its schema and a custom tool's grammar are called below `path`.
+    """
 
     tool: Tool
     path: str
     shown: JsonObject
+    schema_name: str = "parameters"
+    input_name: str = "format.grammar.definition"
 
 
 def decode_tool_use(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
@@ -64,7 +69,7 @@ def use_of(given: Sequence[GivenTool], choice: str, *, is_parallel: bool = True)
     """These tools, free to be called or not. `choice` is the path of the field that says how to use them."""
     return ToolUse(
         tuple(entry.tool for entry in given),
-        tuple(entry.path for entry in given),
+        tuple(ToolPlace(entry.path, entry.schema_name, entry.input_name) for entry in given),
         tuple(entry.shown for entry in given),
         is_parallel=is_parallel,
         choice=choice,
@@ -81,7 +86,7 @@ def only(use: ToolUse, names: Mapping[str, str]) -> ToolUse:
         if name not in known:
             raise BadRequest(f"{path} names {name!r}, which is not in tools", param=path, code="unknown_tool")
     kept = [i for i, tool in enumerate(use.tools) if tool.name in names]
-    return replace(use, tools=tuple(use.tools[i] for i in kept), paths=tuple(use.paths[i] for i in kept))
+    return replace(use, tools=tuple(use.tools[i] for i in kept), places=tuple(use.places[i] for i in kept))
 
 
 # ---- the tools
@@ -149,7 +154,10 @@ def custom_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenToo
     if not isinstance(description, str):
         raise wrong_type(f"{path}.description", "a string", description)
     shown = cast(JsonObject, function_of_custom(name, description, given))
-    return GivenTool(Tool(name, input=given), path, shown)
+    form = value.get("format")
+    is_flat = isinstance(form, Mapping) and "grammar" not in form
+    input_name = "format.definition" if is_flat else "format.grammar.definition"
+    return GivenTool(Tool(name, input=given), path, shown, input_name=input_name)
 
 
 def _input(value: JsonValue, path: str, limits: RequestLimits) -> ToolInput:

@@ -6,13 +6,13 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from converters.compile import Compiled, CompileOptions
 from converters.constraint import Constraint
 from converters.errors import ConversionError, InvalidSource, LimitExceeded, Unsatisfiable, UnsupportedFeature
-from server.chat.types import Notice, RequestedConstraint
+from server.chat.types import Notice, RequestedConstraint, ToolPlace
 from server.errors import ConstraintRejected
 
 logger = logging.getLogger("gramserve.constraint")
@@ -45,13 +45,39 @@ async def compile_requested(compiler: ConstraintCompiler, requested: RequestedCo
     try:
         outcome = await compiler.compile(requested.constraint, requested.options)
     except ConversionError as error:
-        rejected = reject(error, requested.param, requested.paths, requested.whitespace_param, requested.schema_name)
+        rejected = reject(error, requested.param, requested.places, requested.whitespace_param)
         logger.info("%s rejected=%s param=%s", prefix, rejected.code, rejected.param)
         raise rejected from None
+    log_outcome(prefix, outcome)
+    return in_request(outcome, requested.places)
+
+
+def log_outcome(prefix: str, outcome: CompileOutcome) -> None:
+    """The one log line of a constrained request; `prefix` says where the constraint comes from."""
     stats = outcome.compiled.stats
     cache = "hit" if outcome.is_cached else "miss"
     logger.info("%s compile_ms=%.1f cache=%s rules=%d", prefix, stats.compile_ms, cache, stats.n_rules)
-    return outcome
+
+
+def in_request(outcome: CompileOutcome, places: Sequence[ToolPlace]) -> CompileOutcome:
+    """The outcome with what was relaxed in a tool's schema pointed at from the request's root."""
+    if not places or not outcome.compiled.relaxed:
+        return outcome
+    relaxed = tuple(replace(entry, path=_pointer(entry.path, places)) for entry in outcome.compiled.relaxed)
+    return replace(outcome, compiled=replace(outcome.compiled, relaxed=relaxed))
+
+
+def _pointer(path: str, places: Sequence[ToolPlace]) -> str:
+    param, rest = _placed(path, "", places)
+    return "".join(f"/{step}" for step in re.findall(r"[^.\[\]]+", param)) + rest
+
+
+def _placed(path: str, param: str, places: Sequence[ToolPlace]) -> tuple[str, str]:
+    """A place in the source: a path in the request, and the pointer behind it."""
+    number, slash, rest = path.removeprefix("/").partition("/")
+    if places and number.isdigit() and int(number) < len(places):
+        return places[int(number)].inside(slash + rest)
+    return param, path
 
 
 _CODES: dict[type[ConversionError], str] = {
@@ -65,23 +91,15 @@ _SETTINGS = {"grammar_bytes": "compiled_grammar_bytes", "regex_grammar_bytes": "
 
 
 def reject(
-    error: ConversionError,
-    param: str,
-    paths: Sequence[str] = (),
-    whitespace_param: str = "whitespace_pattern",
-    schema_name: str = "parameters",
+    error: ConversionError, param: str, places: Sequence[ToolPlace] = (), whitespace_param: str = "whitespace_pattern"
 ) -> ConstraintRejected:
     """A compiler's error as one of the request: `param` is extended by the path inside the source.
 
-    With `paths`, a path that begins with a number is inside the part of that number: `/1/parameters` of tools. The options
+    With `places`, a path that begins with a number is inside the tool of that number: `/1/parameters`. The options
     have no path in the source: the only one that can be wrong is the pattern of whitespace, of the field `whitespace_param`.
     """
-    path = error.path or ""
-    if error.option is not None:
-        param, path, paths = whitespace_param, "", ()
-    number, _, rest = path.removeprefix("/").partition("/")
-    if paths and number.isdigit() and int(number) < len(paths):
-        param, path = paths[int(number)], re.sub("^/parameters(?=/|$)", f"/{schema_name}", f"/{rest}") if rest else ""
+    is_option = error.option is not None
+    param, path = (whitespace_param, "") if is_option else _placed(error.path or "", param, places)
     full = param + dotted(path)
     position = f" (line {error.position.line}, column {error.position.column})" if error.position is not None else ""
     limit = f" [{_SETTINGS.get(error.limit, error.limit)} = {error.value:.21g}]" if isinstance(error, LimitExceeded) else ""

@@ -84,7 +84,7 @@ class _Rules:
 
     def notices(self, stop: Sequence[str]) -> tuple[types.Notice, ...]:
         """What the caller should know."""
-        notices = () if self.outcome is None else constraint_notices(self.outcome.compiled, stop)
+        notices = self.calls.notices if self.outcome is None else constraint_notices(self.outcome.compiled, stop)
         wish = self.wish
         is_unheard = wish.effort is not None and not wish.is_off and not (wish.reasoner and wish.reasoner.is_in_vocabulary)
         return (*notices, types.Notice(NO_MARKERS)) if is_unheard else notices

@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from converters.constraint import ToolCalls
-from converters.errors import ConversionError, InvalidSource
+from converters.errors import ConversionError, LimitExceeded
 from converters.tools.codec import Call, Codec
 from converters.tools.codecs import CODECS, codec_for_template, knows_tools
 from converters.tools.custom import function_of_custom as function_of_custom  # exported again: dialects see only server.chat
-from server.chat.constraint import CompileOutcome, ConstraintCompiler, reject
-from server.chat.types import ChatPrompt, Message, RequestedConstraint, ToolCallPart, ToolUse
+from server.chat.constraint import (
+    CompileOutcome,
+    ConstraintCompiler,
+    constraint_notices,
+    in_request,
+    log_outcome,
+    reject,
+)
+from server.chat.types import ChatPrompt, Message, Notice, RequestedConstraint, ToolCallPart, ToolUse
 from server.engine.client import EngineClient
 from server.engine.messages import Trigger
 from server.errors import UnsupportedParameter
@@ -46,7 +53,7 @@ async def tool_constraint(
         content = RequestedConstraint(calls, use.options, use.choice, "tool", "tools", whitespace_param=use.whitespace_param)
     else:
         content = replace(content, constraint=replace(calls, content=content.constraint))
-    return replace(content, paths=use.paths, schema_name=use.schema_name)
+    return replace(content, places=use.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +62,31 @@ class OpenedCalls:
 
     triggers: tuple[Trigger, ...] = ()
     outcomes: tuple[CompileOutcome, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 async def opened_calls(compiler: ConstraintCompiler, use: ToolUse, codec: Codec, engine: EngineClient) -> OpenedCalls:
     """What holds a call once the model, free to call or not, has opened one.
 
-    Tools that can't be expressed or are too large leave the calls unheld (they are parsed all the same), which is logged.
-    Raises ConstraintRejected for tools whose schemas are no schemas.
+    Calls stay unheld, with a notice, where compiling takes too long, which is no fault of the request, and where a lenient
+    request's tools are too large. Raises ConstraintRejected for other tools that can't be held to their schemas.
     """
     calls = ToolCalls(use.tools, codec.name, use.is_parallel, await _marker_tokens(codec, engine))
-    triggers, outcomes = [], []
-    for opening in codec.openings:
-        for text in opening.triggers:
-            try:
-                outcome = await compiler.compile(replace(calls, opening=text), use.options)
-            except InvalidSource as error:
-                raise reject(error, "tools", use.paths, use.whitespace_param, use.schema_name) from None
-            except ConversionError as error:
-                logger.warning("source=%s type=tool calls are not held to their schemas: %s", use.choice, error)
-                return OpenedCalls()
-            triggers.append(Trigger(text, outcome.key, opening.is_at_start))
-            outcomes.append(outcome)
-    return OpenedCalls(tuple(triggers), tuple(outcomes))
+    triggers, outcomes = list[Trigger](), list[CompileOutcome]()
+    for text, is_at_start in [(text, opening.is_at_start) for opening in codec.openings for text in opening.triggers]:
+        try:
+            outcome = await compiler.compile(replace(calls, opening=text), use.options)
+        except ConversionError as error:
+            if not (isinstance(error, LimitExceeded) and (error.limit == "compile_s" or use.options.lenient)):
+                raise reject(error, "tools", use.places, use.whitespace_param) from None
+            logger.warning("source=%s type=tool calls are not held to their schemas: %s", use.choice, error)
+            return OpenedCalls(notices=(Notice(f"relaxed: calls are not held to their schemas: {error.reason}", "/tools"),))
+        triggers.append(Trigger(text, outcome.key, is_at_start))
+        outcomes.append(in_request(outcome, use.places))
+    if not outcomes:
+        return OpenedCalls()
+    log_outcome(f"source={use.choice} type=tool", outcomes[0])
+    return OpenedCalls(tuple(triggers), tuple(outcomes), constraint_notices(outcomes[0].compiled, ()))
 
 
 async def _marker_tokens(codec: Codec, engine: EngineClient) -> tuple[tuple[str, int], ...]:

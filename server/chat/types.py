@@ -21,12 +21,26 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
+class ToolPlace:
+    """Where a tool stands in the request, and what its schema and a custom tool's grammar are called there."""
+
+    path: str
+    schema_name: str = "parameters"
+    input_name: str = "format.grammar.definition"
+
+    def inside(self, pointer: str) -> tuple[str, str]:
+        """A place in the tool as the compiler has it (`/parameters/type`): a path in the request, and the pointer behind it."""
+        first, slash, rest = pointer.removeprefix("/").partition("/")
+        name = {"parameters": self.schema_name, "input": self.input_name}.get(first, first)
+        return f"{self.path}.{name}" if name else self.path, f"{slash}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
 class RequestedConstraint:
     """The one constraint of a request, not yet compiled.
 
     `source` is the field that set it and `kind` its type, as the log names them; `param` is the path of the value inside the
-    request, for errors; where `paths` are set, an error's first step inside the source picks one of those instead,
-    which are tools, whose schemas are called `schema_name` there.
+    request, for errors; where there are `places`, a first step inside the source that is a number is one of those tools.
     `is_described`: the prompt tells the model of it. `whitespace_param`: the path of the field that sets the whitespace.
     """
 
@@ -36,8 +50,7 @@ class RequestedConstraint:
     kind: str
     param: str
     is_described: bool = False
-    paths: tuple[str, ...] = ()
-    schema_name: str = "parameters"
+    places: tuple[ToolPlace, ...] = ()
     whitespace_param: str = "whitespace_pattern"
 
 
@@ -102,22 +115,20 @@ Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools that a model may call. `paths` are their places in the request, where their schemas are called `schema_name`;
-    `choice` is the field that says how to use them.
+    """The tools that a model may call. `choice` is the field that says how to use them.
 
     is_forced: the answer is a call. is_parallel: there may be several. shown: all tools in OpenAI's form, for the template.
     options: how the request wants its constraints compiled; whitespace_param: the path of the field that sets the whitespace.
     """
 
     tools: tuple[Tool, ...]
-    paths: tuple[str, ...]
+    places: tuple[ToolPlace, ...]
     shown: tuple[JsonObject, ...]
     is_forced: bool = False
     is_parallel: bool = True
     choice: str = "tool_choice"
     options: CompileOptions = field(default_factory=CompileOptions)
     whitespace_param: str = "whitespace_pattern"
-    schema_name: str = "parameters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def decode_tools(merged: FieldMap, limits: RequestLimits) -> ToolUse | None:
         raise BadRequest(f"{path} needs tools, and the request has none", param=path)
     if kind == "none" or not given:
         return None
-    use = replace(use_of(given, path, is_parallel=not is_single), is_forced=kind != "auto", schema_name=SCHEMA)
+    use = replace(use_of(given, path, is_parallel=not is_single), is_forced=kind != "auto")
     return only(use, {tool_name(choice, path): f"{path}.name"}) if kind == "tool" else use
 
 
@@ -44,4 +44,4 @@ def _tool(value: JsonObject, path: str) -> GivenTool:
     name = tool_name(value, path)
     parameters = read_object(schema, f"{path}.{SCHEMA}")
     function: JsonObject = {"name": name, "description": read_text(value, "description", path, ""), "parameters": parameters}
-    return GivenTool(Tool(name, parameters), path, {"type": "function", "function": function})
+    return GivenTool(Tool(name, parameters), path, {"type": "function", "function": function}, SCHEMA)

@@ -146,11 +146,11 @@ async def test_a_lenient_request_relaxes_its_tools(served: Served) -> None:
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "tools[1].function.parameters.properties.a.uniqueItems"
     report = (await served.client.post("/v1/constraints/compile", json={**FORCED, "lenient": True})).json()
-    assert [entry["path"] for entry in report["relaxed"]] == ["/1/parameters/properties/a/uniqueItems"]
+    assert [entry["path"] for entry in report["relaxed"]] == ["/tools/1/function/parameters/properties/a/uniqueItems"]
     reply = await served.chat(**FORCED, lenient=True)
     assert reply.status_code == 200
     (entry,) = json.loads(reply.headers["X-Constraint-Warnings"])
-    assert entry["path"] == "/1/parameters/properties/a/uniqueItems"
+    assert entry["path"] == "/tools/1/function/parameters/properties/a/uniqueItems"
 
 
 async def test_a_lenient_request_relaxes_its_constraint_beside_tools(served: Served) -> None:
@@ -159,7 +159,66 @@ async def test_a_lenient_request_relaxes_its_constraint_beside_tools(served: Ser
     reply = await served.chat(**fields, lenient=True)
     assert reply.status_code == 200
     paths = [entry["path"] for entry in json.loads(reply.headers["X-Constraint-Warnings"])]
-    assert sorted(paths) == ["/0/parameters/properties/a/uniqueItems", "/uniqueItems"]
+    assert sorted(paths) == ["/tools/0/function/parameters/properties/a/uniqueItems", "/uniqueItems"]
+
+
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "name": "get_it"}]}}
+TAG = {"begin": "<a>", "end": "</a>"}
+
+
+def custom(syntax: str, definition: str) -> dict[str, Any]:
+    form = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    return {"type": "custom", "custom": {"name": "write", "format": form}}
+
+
+EVERYWHERE: list[tuple[dict[str, Any], str, str]] = [
+    # fields, the error's param, the relaxation's path
+    ({"tools": FORCED["tools"], "tool_choice": ALLOWED}, "tools[1].function.parameters.properties.a.uniqueItems",
+     "/tools/1/function/parameters/properties/a/uniqueItems"),
+    ({"tools": FORCED["tools"]}, "tools[1].function.parameters.properties.a.uniqueItems",
+     "/tools/1/function/parameters/properties/a/uniqueItems"),
+    ({"extra_body": {"functions": [TOOL["function"]]}, "function_call": {"name": "get_it"}},
+     "extra_body.functions[0].parameters.properties.a.uniqueItems",
+     "/extra_body/functions/0/parameters/properties/a/uniqueItems"),
+    ({"tools": [custom("regex", r"(a)\1")], "tool_choice": "required"}, "tools[0].custom.format.grammar.definition",
+     "/tools/0/custom/format/grammar/definition"),
+    ({"tools": [custom("lark", f"start: %json {json.dumps(UNIQUE)}")], "tool_choice": "required"},
+     "tools[0].custom.format.grammar.definition.uniqueItems", "/tools/0/custom/format/grammar/definition/uniqueItems"),
+    ({"structured_outputs": {"structural_tag": {"tag": "t", "schema": UNIQUE}}},
+     "structured_outputs.structural_tag.schema.uniqueItems", "/schema/uniqueItems"),
+    ({"response_format": {"type": "structural_tag", "structures": [TAG, {**TAG, "begin": "<b>", "schema": UNIQUE}],
+                          "triggers": ["<"]}}, "response_format.structures[1].schema.uniqueItems",
+     "/structures/1/schema/uniqueItems"),
+    ({"response_format": {"type": "structural_tag", "format": {"type": "qwen_xml_parameter", "json_schema": {
+        "type": "object", "properties": {"a": UNIQUE}, "required": ["a"]}}}},
+     "response_format.format.json_schema.properties.a.uniqueItems", "/format/json_schema/properties/a/uniqueItems"),
+    ({"guided_grammar": f"start: %json {json.dumps(UNIQUE)}"}, "guided_grammar.uniqueItems", "/uniqueItems"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param", "path"), EVERYWHERE, ids=[row[1] for row in EVERYWHERE])
+async def test_schemas_are_refused_and_relaxed_wherever_they_stand(
+    served: Served, fields: dict[str, Any], param: str, path: str
+) -> None:
+    refused = await served.chat(**fields)
+    assert refused.status_code == 400, refused.text
+    assert (refused.json()["error"]["param"], refused.json()["error"]["code"]) == (param, "unsupported_constraint")
+    reply = await served.chat(**fields, lenient=True)
+    assert reply.status_code == 200, reply.text
+    entries = json.loads(reply.headers["X-Constraint-Warnings"])
+    assert [entry["path"] for entry in entries if entry["message"].startswith("relaxed: ")] == [path]
+    assert any(request.grammar_keys for request in served.engine.requests)
+
+
+async def test_many_culprits_cost_one_more_lowering_of_their_own_schema_each(served: Served) -> None:
+    """24 tools, each with two keywords that can't be expressed, inside the time that one compile may take."""
+    parameters = {"type": "object", "properties": {"a": UNIQUE, "b": {"type": "string", "pattern": r"(a)\1"}}}
+    tools = [{"type": "function", "function": {"name": f"t{i}", "parameters": parameters}} for i in range(24)]
+    reply = await served.client.post(
+        "/v1/constraints/compile", json={"tools": tools, "tool_choice": "required", "lenient": True}
+    )
+    assert reply.status_code == 200, reply.text
+    assert len(reply.json()["relaxed"]) == 48
 
 
 async def test_the_header_is_whole_json_of_at_most_4_kib(served: Served) -> None:
