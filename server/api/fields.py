@@ -112,6 +112,12 @@ def _breakers(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _token_ids(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(token) is int and 0 <= token < 2**31 for token in value):
+        raise _wrong("a list of token ids")
+    return tuple(value)
+
+
 Number = Annotated[float, BeforeValidator(read_number)]
 Integer = Annotated[int, BeforeValidator(_integer)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
@@ -119,6 +125,7 @@ String = Annotated[str, BeforeValidator(_string)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=2**31 - 1)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
+TokenIds = Annotated[tuple[int, ...], BeforeValidator(_token_ids)]
 StopStrings = Annotated[tuple[str, ...], BeforeValidator(_stop)]
 
 

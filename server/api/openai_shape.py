@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from converters.constraint import JsonValue
 from server.api.fields import template_kwargs as template_kwargs
-from server.api.respond import json_response
-from server.chat.types import TokenLogprob, TokenLogprobs
+from server.api.logprobs import encode_logprobs as encode_logprobs
+from server.api.respond import error_response
 from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
 from server.settings import RequestLimits
@@ -30,20 +30,7 @@ def error_body(error: ServerError) -> dict[str, Any]:
 
 def encode_error(error: ServerError) -> Response:
     """The response of an error, with Retry-After where it helps to wait."""
-    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return json_response(error_body(error), error.status, headers)
-
-
-def encode_logprobs(entry: TokenLogprobs) -> dict[str, Any]:
-    """A token and its alternatives, of the model's raw distribution, before bias, penalties, grammar and temperature."""
-    return {**_logprob(entry.chosen), "top_logprobs": [_logprob(other) for other in entry.top]}
-
-
-def _logprob(entry: TokenLogprob) -> dict[str, Any]:
-    text = entry.bytes.decode("utf-8", "replace")
-    return {"token": text, "logprob": entry.logprob, "bytes": list(entry.bytes)}
+    return error_response(error, error_body(error))
 
 
 def content_text(value: JsonValue, path: str) -> str:

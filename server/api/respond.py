@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,14 +27,18 @@ from server.json_text import dump_json
 logger = logging.getLogger("gramserve.http")
 
 
-class Encoder(Protocol):
+EventT = TypeVar("EventT")
+EventT_contra = TypeVar("EventT_contra", contravariant=True)
+
+
+class Encoder(Protocol[EventT_contra]):
     """A dialect's stream: `Encoder.encode(event)` and the frames of its error event."""
 
     @property
     def media_type(self) -> str:
         """The stream's Content-Type."""
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: EventT_contra) -> bytes:
         """The frames of one event, b"" for none."""
 
     def encode_error(self, error: ServerError) -> bytes:
@@ -45,7 +49,7 @@ class Encoder(Protocol):
 class Answer:
     """How a dialect wants a request answered: as a stream, or whole."""
 
-    stream: Encoder | None
+    stream: Encoder[Event] | None
     encode_completion: Callable[[Completion], dict[str, Any]]
 
 
@@ -55,12 +59,17 @@ async def respond(request: Request, events: AsyncGenerator[Event, None], answer:
         async with aclosing(events):
             completion = await run_interruptibly(fold(events), request.receive, drain)
         return json_response(answer.encode_completion(completion), headers=_notice_header(completion.warnings))
+    return await stream(request, events, answer.stream, drain)
+
+
+async def stream(request: Request, events: AsyncGenerator[EventT, None], encoder: Encoder[EventT], drain: Drain) -> Response:
+    """Answer with a stream of the events, of whatever kind. Raises as `respond` does."""
     try:
         first = await run_interruptibly(anext(events), request.receive, drain)
     except BaseException:
         await events.aclose()
         raise
-    return EventStream(first, events, answer.stream, drain, request.app.state.settings.stall_timeout_s)
+    return EventStream(first, events, encoder, drain, request.app.state.settings.stall_timeout_s)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -68,15 +77,28 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     return Response(dump_json(content).encode("utf-8"), status, headers, "application/json")
 
 
+def error_response(error: ServerError, body: Any) -> Response:
+    """The response of an error with the dialect's body, with Retry-After where it helps to wait."""
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_response(body, error.status, headers)
+
+
 def _notice_header(notices: Sequence[Notice]) -> dict[str, str]:
     return {"X-Constraint-Warnings": encode_notices(notices)} if notices else {}
 
 
-class EventStream(Response):
+class EventStream(Response, Generic[EventT]):
     """Sends frames as events come. Whatever ends it, the generator of events is closed, which cancels the request."""
 
     def __init__(
-        self, first: Event, events: AsyncGenerator[Event, None], encoder: Encoder, drain: Drain, stall_timeout_s: float
+        self,
+        first: EventT,
+        events: AsyncGenerator[EventT, None],
+        encoder: Encoder[EventT],
+        drain: Drain,
+        stall_timeout_s: float,
     ) -> None:
         notices = first.warnings if isinstance(first, Started) else ()
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **_notice_header(notices)}

@@ -53,10 +53,19 @@ def missing(path: str) -> BadRequest:
     return BadRequest(f"{path} is missing", param=path, code="missing_field")
 
 
-def parse_call(arguments: str) -> JsonObject:
-    """A call's arguments as the object that they are; none where the answer ended inside them, or they are no object."""
+def parse_call(arguments: str) -> JsonObject | None:
+    """A call's arguments as the object that they are; None where the answer ended inside them, or they are no object."""
     try:
         value = parse_json_text(arguments, max_depth=_MAX_DEPTH, param="arguments")
     except InvalidJson:
-        return {}
-    return value if isinstance(value, Mapping) else {}
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+def read_list(value: JsonValue, path: str) -> list[tuple[JsonValue, str]]:
+    """The entries of a list with their paths; null and absent are an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise wrong_type(path, "a list", value)
+    return [(entry, f"{path}[{i}]") for i, entry in enumerate(value)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 
 from server.chat.service import Service
-from server.chat.types import ChatPrompt, GenerateRequest, Message
+from server.chat.types import ChatPrompt, Event, GenerateRequest, Message
+from server.errors import ContextOverflow
 
 
 async def fit_to_context(service: Service, request: GenerateRequest) -> GenerateRequest:
@@ -33,6 +36,22 @@ async def fit_to_context(service: Service, request: GenerateRequest) -> Generate
         else:
             low = middle + 1
     return _from(starts[low], request, prompt) if starts else request
+
+
+async def generate_fitted(service: Service, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+    """`service.generate`; where the prompt, a chat, is longer than the context, of the request without its oldest turns."""
+    try:
+        async with aclosing(service.generate(request)) as events:
+            async for event in events:
+                yield event
+        return
+    except ContextOverflow:  # raised before the first event
+        fitted = await fit_to_context(service, replace(request, max_tokens=None))
+        if fitted.prompts == request.prompts:
+            raise
+    async with aclosing(service.generate(replace(request, prompts=fitted.prompts))) as events:
+        async for event in events:
+            yield event
 
 
 def _n_leading(messages: tuple[Message, ...]) -> int:

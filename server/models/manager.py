@@ -385,7 +385,7 @@ class Manager:
         entry = self._entry(name)
         try:
             if await _in_thread(lambda: self.store.find(entry)) is None:
-                raise ModelNotFound(f"model {name!r} has not been fetched", param="model")
+                raise ModelNotFound(f"model {name!r} not found: its files are not here", param="model")
             if not isinstance(entry.source, LocalSource):
                 self.unload(name)
             await _in_thread(lambda: self.store.remove(entry))
@@ -401,7 +401,7 @@ class Manager:
         entry = self.catalogue.get(name) or self.catalogue.get(name.removesuffix(":latest"))
         if entry is None:
             known = ", ".join(self.names())
-            raise ModelNotFound(f"model {name!r} does not exist; this server has {known}", param="model")
+            raise ModelNotFound(f"model {name!r} not found; this server has {known}", param="model")
         return entry
 
     def _load(self, entry: ModelEntry) -> _Slot:

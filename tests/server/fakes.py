@@ -166,12 +166,12 @@ class FakeManager:
 
     async def engine(self, name: str | None) -> FakeModel:
         if name not in (None, "", "default", *self.names()):
-            raise ModelNotFound(f"there is no model {name!r}", param="model")
+            raise ModelNotFound(f"model {name!r} not found", param="model")
         return FakeModel(self.default, self.engine_, self.template)
 
     def _alias(self, name: str | None) -> str:
         if name not in (None, "", "default", *self.names()):
-            raise ModelNotFound(f"there is no model {name!r}", param="model")
+            raise ModelNotFound(f"model {name!r} not found", param="model")
         return name if name in self.names() else self.default
 
     def touch(self, name: str | None, keep_alive_s: float) -> None:

@@ -156,7 +156,7 @@ def encode_completion(completion: types.Completion, shows_thinking: bool = True)
         blocks.append(_thinking(choice.reasoning if shows_thinking else "", signature))
     if choice.text:
         blocks.append({"type": "text", "text": choice.text})
-    blocks += [_call(call.id, call.name, parse_call(call.arguments)) for call in choice.tool_calls]
+    blocks += [_call(call.id, call.name, parse_call(call.arguments) or {}) for call in choice.tool_calls]
     return _message(completion.model, blocks, reason, choice.stop_string, completion.usage)
 
 

@@ -42,7 +42,7 @@ async def list_models(request: Request) -> Response:
 async def retrieve_model(name: str, request: Request) -> Response:
     """One model."""
     if name not in request.app.state.manager.names():
-        raise ModelNotFound(f"there is no model {name!r}", param="model")
+        raise ModelNotFound(f"model {name!r} not found", param="model")
     return json_response(_model(name, request.app.state.started_s))
 
 

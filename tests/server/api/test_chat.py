@@ -219,7 +219,7 @@ async def test_an_unknown_model_is_a_404(served: Served) -> None:
     reply = await served.chat(model="gpt-4")
     assert reply.status_code == 404
     assert reply.json()["error"] == {
-        "message": "there is no model 'gpt-4'", "type": "invalid_request_error", "param": "model", "code": "model_not_found",
+        "message": "model 'gpt-4' not found", "type": "invalid_request_error", "param": "model", "code": "model_not_found",
     }  # fmt: skip
 
 

@@ -1,0 +1,49 @@
+"""A chat that goes on from the tokens of an earlier one, and the tokens that a later one can go on from. Knows no dialect."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from server.chat.service import Service
+from server.chat.types import ChatPrompt, Completed, Event, GenerateRequest, TextDelta
+from server.engine.client import EngineClient
+from server.errors import BadRequest
+
+
+async def generate_on(
+    service: Service,
+    request: GenerateRequest,
+    tokens: tuple[int, ...],
+    keep: Callable[[tuple[int, ...]], None],
+    param: str = "context",
+) -> AsyncGenerator[Event, None]:
+    """`service.generate` of the request, a chat, behind the conversation that `tokens` spell.
+
+    Before the last event `keep` is told the tokens of the whole: prompt, answer, the turn's end. Raises BadRequest naming
+    `param` for tokens that the model doesn't have, and what `generate` does.
+    """
+    engine = (await service.manager.engine(request.model)).engine
+    request = await _behind(request, tokens, engine, param)
+    texts: list[str] = []
+    async with aclosing(service.generate(request)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                texts.append(event.text)
+            if isinstance(event, Completed):
+                text = await service.prompt_text(request) + "".join(texts) + engine.info.eos_token
+                keep(await engine.tokenize(text.removeprefix(engine.info.bos_token), add_special=False, parse_special=True))
+            yield event
+
+
+async def _behind(request: GenerateRequest, tokens: tuple[int, ...], engine: EngineClient, param: str) -> GenerateRequest:
+    if not tokens:
+        return request
+    if max(tokens) >= engine.info.n_vocab:
+        message = f"{param}: there is no token {max(tokens)}, the model has {engine.info.n_vocab}"
+        raise BadRequest(message, param=param)
+    prompt = request.prompts[0]
+    assert isinstance(prompt, ChatPrompt)
+    before = (await engine.detokenize(tokens)).decode("utf-8", "replace")
+    return replace(request, prompts=(replace(prompt, before=before),))
