@@ -18,7 +18,9 @@ from typing_extensions import assert_never
 
 from converters.grammar.match.matcher import TooManyStacks
 from server.engine.backend import Backend, BackendError, Batch, Logits
+from server.engine.cells import Cells
 from server.engine.course import Course, DeadEnd, Step
+from server.engine.embedding import Embedder, EmbedJob
 from server.engine.messages import (
     Cancel,
     EngineEvent,
@@ -33,15 +35,16 @@ from server.engine.messages import (
     StepOutput,
     TextChunk,
 )
-from server.engine.prefix import Prefixes
-from server.engine.scheduler import Move, PrefillPace, QueueIsFull, Scheduler, Share
+from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share
 from server.engine.sequence import Job, Sequence
+from server.engine.slots import Inspection
 from server.engine.spelling import Speller
 from server.engine.text import Released
 
 logger = logging.getLogger(__name__)
 
-Inbox: TypeAlias = "SimpleQueue[Job | Cancel | SetBusy | Shutdown]"
+Task: TypeAlias = Job | Cancel | EmbedJob | Inspection | SetBusy | Shutdown
+Inbox: TypeAlias = "SimpleQueue[Task]"
 
 
 class Core:
@@ -54,14 +57,13 @@ class Core:
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
         self._speller = Speller(backend.vocabulary)
-        self._prefixes = Prefixes()
-        for slot in range(info.n_slots):
-            backend.remove_sequence(slot)
+        self._embedder = Embedder(backend, max_waiting)
+        self._cells = Cells(backend)
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
-        return self._scheduler.has_work or bool(self._events)
+        return self._scheduler.has_work or self._embedder.has_work or bool(self._events)
 
     def run(self, inbox: Inbox, emit: Callable[[StepOutput], None]) -> None:
         """Steps, and sleep where there is nothing to do, until a Shutdown comes."""
@@ -73,13 +75,17 @@ class Core:
             if events:
                 emit(StepOutput(events))
 
-    def handle(self, message: Job | Cancel | SetBusy | Shutdown) -> bool:
+    def handle(self, message: Task) -> bool:
         """Take one message; False ends the loop."""
         match message:
             case Job():
                 self.add(message)
             case Cancel():
                 self.cancel(message.id)
+            case EmbedJob():
+                self._embedder.add(message)
+            case Inspection():
+                message.answer(self._backend.info.n_slots, self._scheduler.running)
             case SetBusy():
                 self._backend.set_busy(message.busy)
             case Shutdown():
@@ -99,6 +105,7 @@ class Core:
 
     def cancel(self, job_id: int) -> None:
         """Forget a request; its KV cells are free at once."""
+        self._embedder.cancel(job_id)
         if (job := self._scheduler.find(job_id)) is not None:
             self._remove(job, is_sound=True)
 
@@ -106,67 +113,36 @@ class Core:
         """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order."""
         self._admit()
         for move in self._scheduler.compact():
-            self._move(move)
+            self._cells.move(move)
         decoding = self._scheduler.decoding
         if decoding:
             self._decode(decoding)
-        for share in self._scheduler.share_prefill(self._pace.budget(is_alone=not decoding), self._backend.n_outputs):
+        budget = self._pace.budget(is_alone=not decoding)
+        for share in self._scheduler.share_prefill(budget, self._backend.n_outputs, self._begin_reading):
             self._read(share)
+        if self._embedder.has_work:
+            self._embedder.step(is_alone=not self._scheduler.has_work)
         events, self._events = tuple(self._events), []
         return events
 
-    def _move(self, move: Move) -> None:
-        """Move a sequence to another slot; one that can't be copied stays where it is."""
-        if self._prefixes.take(move.target) is not None:
-            self._backend.remove_sequence(move.target)
-        try:
-            self._backend.load_sequence(move.target, self._backend.save_sequence(move.source))
-        except BackendError:
-            logger.warning("a sequence can't be moved to another slot", exc_info=True)
-            self._backend.remove_sequence(move.target)
-            move.sequence.seq_id = move.source
-        else:
-            self._backend.remove_sequence(move.source)
-
     def _admit(self) -> None:
-        for sequence in self._scheduler.admit(self._choose_slot):
+        for sequence in self._scheduler.admit(self._cells.choose):
             self._begin(sequence)
-
-    def _choose_slot(self, job: Job, free: list[int]) -> int:
-        return self._prefixes.choose(job.reusable, free)
 
     def _begin(self, sequence: Sequence) -> None:
         """A choice got its slot. One that comes after its prompt was read starts from the kept logits."""
         job = sequence.job
-        n_cached = self._reuse(sequence)
-        if not job.started_at:
-            job.started_at = time.monotonic()
-            self._events.append(Started(job.id, len(job.prompt), n_cached))
+        self._cells.occupy(sequence)
         if job.is_prefilled:
             assert job.last_logits is not None
             if self._attempt([job], lambda: self._backend.load_sequence(sequence.seq_id, job.prompt_cells)):
                 self._advance(sequence, job.last_logits)
 
-    def _reuse(self, sequence: Sequence) -> int:
-        """How much of its prompt the choice's slot has left from an earlier one; all else in the slot goes."""
-        job, slot = sequence.job, sequence.seq_id
-        n_cached = self._prefixes.take(slot, job.reusable if job.lead is sequence else ())
-        if n_cached is None:
-            return 0
-        if n_cached and self._backend.truncate_sequence(slot, n_cached):
-            job.n_prefilled = n_cached
-            return n_cached
-        self._backend.remove_sequence(slot)
-        return 0
-
-    def _release(self, sequence: Sequence) -> None:
-        """The slot is idle; what it read of the prompt stays."""
-        job, slot = sequence.job, sequence.seq_id
-        is_worth_it = job.is_prefilled and self._prefixes.is_worth_it(job.prompt)
-        if is_worth_it and self._backend.truncate_sequence(slot, len(job.prompt)):
-            self._prefixes.keep(slot, job.prompt)
-        else:
-            self._backend.remove_sequence(slot)
+    def _begin_reading(self, job: Job) -> None:
+        """The request's prompt is about to be read, as far as no slot holds it."""
+        self._cells.copy_beginning(job, (other for other in self._scheduler.started if other is not job))
+        job.started_at = time.monotonic()
+        self._events.append(Started(job.id, len(job.prompt), job.n_prefilled))
 
     # -- the batches
 
@@ -239,14 +215,9 @@ class Core:
 
     def _share_prompt(self, job: Job, logits: Logits) -> None:
         """Copy the prompt's cells to the other running choices, and keep them for those to come."""
-        lead, *others = job.running
-        if not others and not job.pending:
-            return
-        cells = self._backend.save_sequence(lead.seq_id)
-        for sequence in others:
-            self._backend.load_sequence(sequence.seq_id, cells)
+        job.prompt_cells = self._cells.share(job)
         if job.pending:
-            job.prompt_cells, job.last_logits = cells, self._backend.keep(logits)
+            job.last_logits = self._backend.keep(logits)
 
     # -- a sequence
 
@@ -356,6 +327,7 @@ class Core:
                 sequence.n_tokens,
                 stop_string=sequence.text.stop_string,
                 n_forced_tokens=0 if sequence.course is None else sequence.course.n_forced,
+                n_rejected_tokens=sequence.sampler.n_rejected,
                 n_reasoning_tokens=0 if sequence.course is None else sequence.course.n_reasoning,
                 prompt_s=sequence.job.prompt_s,
                 decode_s=sequence.decode_s,
@@ -370,7 +342,7 @@ class Core:
     def _end(self, sequence: Sequence) -> None:
         sequence.sampler.free()
         self._scheduler.end(sequence)
-        self._release(sequence)
+        self._cells.release(sequence)
 
     def _remove(self, job: Job, is_sound: bool = False) -> None:
         """`is_sound`: what is in its slots is what it should be."""
@@ -378,7 +350,7 @@ class Core:
         for sequence in job.running:
             sequence.sampler.free()
             if is_sound:
-                self._release(sequence)
+                self._cells.release(sequence)
             else:
                 self._backend.remove_sequence(sequence.seq_id)
         job.free_samplers()

@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-_LEAST_REUSED = 16  # tokens; for fewer it isn't worth giving up what the slot holds
+LEAST_REUSED = 16  # tokens; fewer aren't worth giving up what a slot holds, nor copying
 _LEAST_READ = 2  # a batch of one token has other sums than a longer one
+
+
+def n_reusable(held: tuple[int, ...], prompt: tuple[int, ...]) -> int:
+    """How much of `prompt` may be taken from cells that hold `held`: what both begin with, so that some is left to read."""
+    most = min(len(held), len(prompt) - _LEAST_READ)
+    if most < LEAST_REUSED or held[:LEAST_REUSED] != prompt[:LEAST_REUSED]:
+        return 0
+    if held[:most] == prompt[:most]:
+        return most
+    low, high = LEAST_REUSED, most  # equal up to low, not up to high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if held[low:middle] == prompt[low:middle] else (low, middle)
+    return low
 
 
 class Prefixes:
@@ -24,15 +38,11 @@ class Prefixes:
         """The idle slots that hold something."""
         return frozenset(self._kept)
 
-    @staticmethod
-    def is_worth_it(prompt: tuple[int, ...]) -> bool:
-        """Whether the prompt is long enough to be kept."""
-        return len(prompt) >= _LEAST_REUSED
-
     def choose(self, prompt: tuple[int, ...], free: Sequence[int]) -> int:
-        """Of the free slots the one with the most of `prompt`; else an empty one, else the one that was used longest ago."""
-        best = max(free, key=lambda slot: self._n_common(slot, prompt))
-        if self._n_common(best, prompt):
+        """The free slot for a request: one that holds mostly what the prompt begins with; else an empty one, to which the
+        beginning can be copied from wherever it is; else the one that was used longest ago."""
+        best = max(free, key=lambda slot: self._n_reusable(slot, prompt))
+        if 2 * self._n_reusable(best, prompt) > len(self._kept.get(best, ())):
             return best
         empty = [slot for slot in free if slot not in self._kept]
         return empty[0] if empty else next(slot for slot in self._kept if slot in free)
@@ -41,18 +51,28 @@ class Prefixes:
         """The slot is in use from now on: how many tokens of `prompt` it holds; None where it was empty."""
         if slot not in self._kept:
             return None
-        n_common = self._n_common(slot, prompt)
+        n_common = self._n_reusable(slot, prompt)
         del self._kept[slot]
         return n_common
 
-    def keep(self, slot: int, prompt: tuple[int, ...]) -> None:
-        """The slot is idle, and holds `prompt`."""
+    def keep(self, slot: int, prompt: tuple[int, ...]) -> bool:
+        """The slot is idle, and holds `prompt`. False where that isn't worth keeping: too short, or in another slot too."""
+        if len(prompt) < LEAST_REUSED or any(kept[: len(prompt)] == prompt for kept in self._kept.values()):
+            return False
         self._kept[slot] = prompt
-        self._kept.move_to_end(slot)
+        return True
 
-    def _n_common(self, slot: int, prompt: tuple[int, ...]) -> int:
-        kept = self._kept.get(slot, ())
-        most = min(len(kept), len(prompt) - _LEAST_READ)
-        if most < _LEAST_REUSED or kept[:_LEAST_REUSED] != prompt[:_LEAST_REUSED]:
-            return 0
-        return next((i for i in range(_LEAST_REUSED, most) if kept[i] != prompt[i]), most)
+    def find(self, prompt: tuple[int, ...]) -> tuple[int, int]:
+        """The idle slot that holds most of what the prompt begins with, and how much that is; 0 tokens where none does."""
+        slot = max(self._kept, key=lambda slot: self._n_reusable(slot, prompt), default=0)
+        n_common = self._n_reusable(slot, prompt)
+        if n_common:
+            self._kept.move_to_end(slot)
+        return slot, n_common
+
+    def n_held(self, slot: int) -> int:
+        """How many tokens the idle slot holds."""
+        return len(self._kept.get(slot, ()))
+
+    def _n_reusable(self, slot: int, prompt: tuple[int, ...]) -> int:
+        return n_reusable(self._kept.get(slot, ()), prompt)

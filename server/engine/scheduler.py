@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from server.engine.prefix import LEAST_REUSED
 from server.engine.sequence import Job, Sequence
 from server.engine.text import TextAssembler
 
@@ -54,6 +55,11 @@ class Scheduler:
     def has_work(self) -> bool:
         """Whether anything waits or runs."""
         return bool(self._waiting or self._started)
+
+    @property
+    def started(self) -> tuple[Job, ...]:
+        """The requests that have a slot, or had one and wait for more."""
+        return tuple(self._started)
 
     @property
     def running(self) -> list[Sequence]:
@@ -131,20 +137,26 @@ class Scheduler:
         """Forget a whole request; its slots are free."""
         (self._waiting if job in self._waiting else self._started).remove(job)
 
-    def share_prefill(self, budget: int, n_outputs: int) -> list[Share]:
+    def share_prefill(self, budget: int, n_outputs: int, begin: Callable[[Job], None]) -> list[Share]:
         """Divide `budget` prompt tokens among the jobs whose prompt isn't read yet, the shortest rest first.
+
+        `begin` is called with a job that gets its first share, before that is measured. Of jobs whose prompts begin the
+        same only one reads that; the others wait for it in their turns, which are its as long.
 
         Nobody gets less than a chunk that pays (unless little is left), so not everybody gets a share in every step; in
         every other one the oldest comes first, lest short prompts keep a long one from being read, or a long one them. A
         share is never one token long where the prompt is longer, nor leaves one. A prompt that is scored gets no more than
         `n_outputs` at a time.
         """
-        unread = [job for job in self._started if not job.is_prefilled]
+        order = self._in_reading_order([job for job in self._started if not job.is_prefilled])
+        readers = dict.fromkeys(_reader(job, order) for job in order)
         shares: list[Share] = []
-        for job in self._in_reading_order(unread):
-            n_others = len(unread) - len(shares) - 1
+        for job in readers:
+            n_others = len(readers) - len(shares) - 1
             most = max(budget // (n_others + 1), min(_PAYING_CHUNK, budget))
             if most >= _LEAST_CHUNK:
+                if not job.is_begun:
+                    begin(job)
                 n_tokens = _chunk(_n_unread(job), min(most, n_outputs) if job.wants_scores else most)
                 budget -= n_tokens
                 shares.append(Share(job, n_tokens))
@@ -158,6 +170,21 @@ class Scheduler:
             in_order.remove(unread[0])
             in_order.insert(0, unread[0])
         return in_order
+
+
+def _reader(job: Job, order: list[Job]) -> Job:
+    """Who reads in the turn of `job`, one of the jobs in reading `order`: the job itself, or one that it waits for."""
+    ranks = {other.id: (other.n_prefilled, -place) for place, other in enumerate(order)}
+    while True:
+        leaders = [other for other in order if ranks[other.id] > ranks[job.id] and _is_worth_waiting(job, other)]
+        if not leaders:
+            return job
+        job = max(leaders, key=job.n_common)
+
+
+def _is_worth_waiting(job: Job, other: Job) -> bool:
+    """Whether `other` is about to read what `job` could copy then."""
+    return not job.is_begun and other.n_prefilled < job.n_common(other) >= job.n_prefilled + LEAST_REUSED
 
 
 def _n_unread(job: Job) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from server.engine.backend import Logits, SavedSequence, TokenSampler
 from server.engine.course import Course
 from server.engine.messages import EngineRequest, TokenLogprobs
+from server.engine.prefix import n_reusable
 from server.engine.route import Route
 from server.engine.text import TextAssembler
 
@@ -29,6 +30,7 @@ class Job:
     pending: deque[int] = field(default_factory=deque)  # choices that haven't started
     running: list[Sequence] = field(default_factory=list)
     n_prefilled: int = 0
+    in_common: dict[int, int] = field(default_factory=dict)  # with other requests by their number, as far as it was asked
     prompt_cells: SavedSequence | None = None  # kept while choices are pending, and so are the logits after the prompt
     last_logits: Logits | None = None
     scores: list[TokenLogprobs | None] = field(default_factory=list)
@@ -59,9 +61,20 @@ class Job:
         return self.request.prompt_logprobs is not None
 
     @property
+    def is_begun(self) -> bool:
+        """Whether the prompt, or what no slot held of it, is being read or was."""
+        return self.started_at > 0
+
+    @property
     def reusable(self) -> tuple[int, ...]:
         """The prompt, as far as it may be in a slot already: not once it is being read, nor where all of it is to be scored."""
-        return () if self.n_prefilled or self.wants_scores else self.prompt
+        return () if self.is_begun or self.wants_scores else self.prompt
+
+    def n_common(self, other: Job) -> int:
+        """How much of the prompt could be taken from the cells of `other` once it has read that."""
+        if other.id not in self.in_common:
+            self.in_common[other.id] = n_reusable(other.prompt, self.reusable)
+        return self.in_common[other.id]
 
     @property
     def lead(self) -> Sequence:

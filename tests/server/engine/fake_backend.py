@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, Reference, SavedSequence
-from server.engine.messages import ModelInfo, Sampling, TokenLogprob, TokenLogprobs
+from server.engine.messages import ModelInfo, Pooling, RankFrame, Sampling, TokenLogprob, TokenLogprobs
 
 END = 256
 MARKUP = 257
@@ -56,6 +58,7 @@ class FakeSampler:
     is_free: bool = False
     n_ruled: int = 0  # of the grammar's text
     reference: Reference | None = None
+    n_rejected: int = 0
 
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         self.prompt = tuple(tokens)
@@ -94,6 +97,51 @@ class FakeSampler:
 
 
 @dataclass(slots=True)
+class FakeEmbeddings:
+    """A token's vector is (token, position); a sequence's the sum of these, and its score the sum of its tokens."""
+
+    n_ctx: int
+    n_batch: int
+    n_sequences: int
+    is_pooled: bool
+    token_s: float = 0.0
+    batches: list[Batch] = field(default_factory=list)
+    cells: dict[int, int] = field(default_factory=dict)
+    is_free: bool = False
+
+    def decode(self, batch: Batch) -> float:
+        assert not self.is_free
+        assert 0 < len(batch) <= self.n_batch
+        assert len(set(batch.seq_ids)) <= self.n_sequences
+        self.batches.append(batch)
+        if any(token == 99 for token in batch.tokens):
+            raise BackendError("the fake was told to fail")
+        for position, seq_id in zip(batch.positions, batch.seq_ids, strict=True):
+            assert position == self.cells.get(seq_id, 0)
+            self.cells[seq_id] = position + 1
+        assert sum(self.cells.values()) <= self.n_ctx
+        time.sleep(self.token_s * len(batch))
+        return self.token_s * len(batch)
+
+    def row(self, index: int) -> np.ndarray:
+        assert not self.is_pooled
+        batch = self.batches[-1]
+        return np.array([batch.tokens[index], batch.positions[index]], dtype=np.float32)
+
+    def pooled(self, seq_id: int) -> np.ndarray:
+        assert self.is_pooled
+        batch = self.batches[-1]
+        rows = [(t, p) for t, p, s in zip(batch.tokens, batch.positions, batch.seq_ids, strict=True) if s == seq_id]
+        return np.array(rows, dtype=np.float32).sum(axis=0)
+
+    def clear(self) -> None:
+        self.cells.clear()
+
+    def free(self) -> None:
+        self.is_free = True
+
+
+@dataclass(slots=True)
 class FakeBackend:
     """`script` maps a seed to what is drawn. `decode` checks positions and counts KV cells as llama.cpp would."""
 
@@ -111,6 +159,9 @@ class FakeBackend:
     samplers: list[FakeSampler] = field(default_factory=list)
     busy: list[bool] = field(default_factory=list)
     vocabulary: FakeVocabulary = field(default_factory=FakeVocabulary)
+    can_generate: bool = True
+    pooling: Pooling = "mean"
+    embeddings: list[FakeEmbeddings] = field(default_factory=list)
 
     @property
     def info(self) -> ModelInfo:
@@ -128,6 +179,11 @@ class FakeBackend:
             eos_token="<end>",
             add_bos=False,
             add_space_prefix=self.add_space_prefix,
+            can_generate=self.can_generate,
+            n_embd=2,
+            n_ctx_embed=2 * self.n_ctx_slot,
+            pooling=self.pooling,
+            rank_frame=RankFrame((1,), (2, 3), (4,)) if self.pooling == "rank" else None,
         )
 
     @property
@@ -192,6 +248,10 @@ class FakeBackend:
         sampler = FakeSampler(script, grammar)
         self.samplers.append(sampler)
         return sampler
+
+    def open_embeddings(self, n_ctx: int, n_batch: int, n_sequences: int, *, is_pooled: bool) -> FakeEmbeddings:
+        self.embeddings.append(FakeEmbeddings(n_ctx, n_batch, n_sequences, is_pooled, token_s=self.token_s))
+        return self.embeddings[-1]
 
     def set_busy(self, busy: bool) -> None:
         self.busy.append(busy)

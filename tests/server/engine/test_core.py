@@ -71,7 +71,7 @@ class Bench:
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any request but prompts in idle slots."""
-        idle = self.core._prefixes.slots
+        idle = self.core._cells.idle
         return set(self.backend.cells) == idle and all(sampler.is_free for sampler in self.backend.samplers)
 
 

@@ -13,7 +13,7 @@ from server.engine.core import Core
 from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
 from server.engine.messages import EngineRequest, ModelSpec, Sampling, Started, TextChunk
-from server.engine.prefix import Prefixes
+from server.engine.prefix import Prefixes, n_reusable
 from tests.server.engine.fake_backend import FakeBackend
 
 LONG = tuple(range(100))
@@ -29,10 +29,23 @@ def test_which_slot() -> None:
     assert prefixes.choose((7, *LONG), [0, 1, 2]) == 1, "an empty one"
     assert prefixes.choose((7, *LONG), [0, 2]) == 0, "the one that was used longest ago"
     assert prefixes.choose(LONG[:10], [0, 1, 2]) == 1, "too little in common"
+    assert prefixes.choose((*LONG[:20], *LONG), [0, 1, 2]) == 1, "20 of 50 or 80 tokens can be copied"
+    assert prefixes.choose((*LONG[:20], *LONG), [0, 2]) == 0
+    assert prefixes.find((*LONG[:60], *LONG)) == (2, 60)
+    assert prefixes.find((*LONG[:10], *LONG))[1] == 0
+    assert not prefixes.keep(1, LONG[:80])
+    assert not prefixes.keep(1, LONG[:15])
     assert prefixes.take(2, LONG) == 80
     assert prefixes.take(2, LONG) is None
     assert prefixes.take(0, LONG[:50]) == 48, "two tokens are always read"
     assert prefixes.slots == frozenset()
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
+def test_what_two_prompts_have_in_common(n_same: int, n_held: int, n_asked: int) -> None:
+    held, prompt = LONG[:n_same] + (-1,) * n_held, LONG[:n_same] + (-2,) * n_asked
+    expected = min(n_same, len(prompt) - 2)
+    assert n_reusable(held, prompt) == (expected if expected >= 16 else 0)
 
 
 class Bench:
@@ -114,4 +127,69 @@ def test_cancelled_and_short_prompts() -> None:
     bench.add(3, LONG[:5], max_tokens=4)
     bench.run()
     assert bench.n_cached == {1: 0, 2: 98, 3: 0}
-    assert bench.core._prefixes.slots == {0}
+    assert bench.core._cells.idle == {0}
+
+
+def n_read(backend: FakeBackend) -> int:
+    """Prompt tokens that went through the model: all but one token of each sequence in a batch of its own."""
+    return sum(len(batch) for batch in backend.batches if len(set(batch.seq_ids)) == 1 and len(batch) > 1)
+
+
+def test_requests_that_come_together_read_what_they_have_in_common_once() -> None:
+    backend = FakeBackend(n_ctx_slot=256, n_slots=8, n_batch=16)
+    bench = Bench(backend)
+    for id in range(8):
+        bench.add(id, (*LONG, *range(id, id + 10)), n=1 + id % 2, max_tokens=5)
+    bench.run()
+    assert [bench.n_cached[id] for id in range(8)].count(0) == 1
+    assert [bench.n_cached[id] for id in range(8)].count(100) >= 6
+    assert n_read(backend) == 110 + 7 * 10
+
+
+def test_a_beginning_is_copied_from_a_running_request_and_from_an_idle_slot() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=256, n_slots=3))
+    bench.add(1, LONG, max_tokens=150)
+    for _ in range(9):
+        bench.step()
+    bench.add(2, (*LONG[:90], 7, 7, 7), max_tokens=5)
+    for _ in range(20):
+        bench.step()
+    bench.add(3, (*LONG[:90], 7, 8, 8), max_tokens=5)
+    bench.add(4, (*LONG[:40], 9, 9, 9), max_tokens=5)
+    bench.run()
+    assert bench.n_cached == {1: 0, 2: 90, 3: 91, 4: 40}
+
+
+def test_a_request_waits_no_longer_for_another_than_it_would_read() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=32))
+    bench.add(1, (*LONG, *((3,) * 2000)))
+    bench.step()
+    bench.add(2, (*LONG, 5, 5))
+    n_steps = 0
+    while bench.texts.get(2, "") == "":
+        bench.step()
+        n_steps += 1
+    assert n_steps < 8
+    assert bench.texts.get(1, "") == ""
+
+
+def test_a_request_whose_leader_is_cancelled_reads_for_itself() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=32))
+    bench.add(1, LONG)
+    bench.add(2, (*LONG, 5, 5))
+    bench.step()
+    bench.core.cancel(1)
+    bench.run()
+    assert bench.texts[2]
+    assert bench.n_cached[2] == 0
+
+
+def test_copies_that_fail_cost_only_the_reading() -> None:
+    bench = Bench(FakeBackend(n_ctx_slot=256, copies_fail=True))
+    bench.add(1, LONG, max_tokens=100)
+    for _ in range(9):
+        bench.step()
+    bench.add(2, (*LONG[:90], 7, 7, 7), max_tokens=5)
+    bench.run()
+    assert bench.n_cached == {1: 0, 2: 0}
+    assert bench.texts[2] == "xxxxx"
