@@ -118,11 +118,22 @@ class Encoder:
         self._logprobs += [encode_logprobs(entry) for entry in logprobs]
         if not text:
             return b""
-        carried, self._logprobs = self._logprobs, []
+        carried = self._carried(text)
         begun = self._begin("message")
         if self._open is not None:
             self._open.logprobs += carried
         return begun + self._delta(text, content_index=0, logprobs=carried)
+
+    def _carried(self, text: str) -> list[dict[str, Any]]:
+        """The log-probabilities that come with `text`: all that wait, but after another item not those of that and its markup."""
+        waiting, self._logprobs = self._logprobs, []
+        if self._open is None or self._open.item["type"] == "message":
+            return waiting
+        n_bytes, first = len(text.encode("utf-8")), len(waiting)
+        while n_bytes > 0 and first > 0:
+            first -= 1
+            n_bytes -= len(waiting[first]["bytes"])
+        return waiting[first:]
 
     def _begin(self, kind: str) -> bytes:
         """Open a message or reasoning, unless that is what is open."""
@@ -152,7 +163,6 @@ class Encoder:
 
     def _delta(self, text: str, **fields: Any) -> bytes:
         assert self._open is not None
-        self._logprobs.clear()
         self._open.text.append(text)
         return self._send_inside(f"{self._open.events}.delta", **fields, delta=text)
 
@@ -208,12 +218,12 @@ class Encoder:
             **changes,
         }
 
-    def _send_inside(self, name: str, **fields: Any) -> bytes:
+    def _send_inside(self, name: str, /, **fields: Any) -> bytes:
         """An event of the open item."""
         assert self._open is not None
         return self._send(name, item_id=self._open.item["id"], output_index=len(self._output), **fields)
 
-    def _send(self, name: str, **fields: Any) -> bytes:
+    def _send(self, name: str, /, **fields: Any) -> bytes:
         return self._frame(f"response.{name}", fields)
 
     def _frame(self, kind: str, fields: dict[str, Any]) -> bytes:

@@ -74,7 +74,7 @@ def _conversation(merged: Fields, fields: ResponseFields, limits: RequestLimits,
     if fields.previous_response_id is not None:
         previous = store.get(fields.previous_response_id)
         if previous is None:
-            message = f"Previous response with id {fields.previous_response_id!r} not found: it was never kept, or no longer is"
+            message = f"previous_response_id: no response with id {fields.previous_response_id!r} is kept, or not any more"
             raise BadRequest(message, param="previous_response_id", code="previous_response_not_found")
         before = previous.items
     path, value = merged.get("input", ("input", ""))
