@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from server.engine.messages import ModelInfo, Sampling, TokenLogprobs
 
 Logits: TypeAlias = object
 """A row of raw logits. Only the backend that made it looks inside; valid until the next decode unless kept by `keep`."""
 
+
+Vector: TypeAlias = Any
+"""A numpy array of float32, which this module need not know."""
 
 SavedSequence: TypeAlias = object
 """KV cells outside the cache. Only the backend that made it looks inside."""
@@ -104,6 +107,10 @@ class Reference(Protocol):
 class TokenSampler(Protocol):
     """The sampling state of one sequence: chain, RNG and grammar."""
 
+    @property
+    def n_rejected(self) -> int:
+        """How often the grammar refused a drawn token."""
+
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Show the prompt to the penalties, as llama.cpp's server does."""
 
@@ -125,6 +132,33 @@ class TokenSampler(Protocol):
 
     def set_reference(self, reference: Reference | None) -> None:
         """Heed a second opinion on the grammar. It must have taken a token before the sampler is asked about the next."""
+
+    def free(self) -> None:
+        """Give the native state back."""
+
+
+class EmbeddingContext(Protocol):
+    """A context that gives vectors, with cells of its own. Belongs to the thread that runs the step loop."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that it has room for."""
+
+    @property
+    def n_batch(self) -> int:
+        """Most tokens of one decode."""
+
+    def decode(self, batch: Batch) -> float:
+        """Run the model over `batch`; returns the seconds that took. Raises BackendError."""
+
+    def row(self, index: int) -> Vector:
+        """The vector of the batch's token `index`; only where the context doesn't pool."""
+
+    def pooled(self, seq_id: int) -> Vector:
+        """The vector (or the scores) of a sequence of the batch; only where the context pools."""
+
+    def clear(self) -> None:
+        """Empty the cells."""
 
     def free(self) -> None:
         """Give the native state back."""
@@ -178,6 +212,9 @@ class Backend(Protocol):
 
     def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> TokenSampler:
         """The sampling state of a new sequence; takes its own copy of `grammar` (from any thread)."""
+
+    def open_embeddings(self, n_ctx: int, n_batch: int, n_sequences: int, *, is_pooled: bool) -> EmbeddingContext:
+        """Another context of the model, for vectors. Raises BackendError."""
 
     def set_busy(self, busy: bool) -> None:
         """Leave a core to others, or take it back."""

@@ -23,19 +23,23 @@ from server.engine.messages import (
     Cancel,
     Detokenize,
     DropGrammar,
+    Embed,
     EngineEvent,
     EngineRequest,
     Failed,
     FailureKind,
     Finished,
+    InspectSlots,
     LoadFailed,
     ModelInfo,
     ModelSpec,
     ModelState,
     PutGrammar,
+    Question,
     Ready,
     Reply,
     SetBusy,
+    SlotState,
     StepOutput,
     ToChild,
     Tokenize,
@@ -99,6 +103,15 @@ class EngineClient(Protocol):
 
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         """The bytes that `tokens` spell, special tokens included."""
+
+    async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
+        """A vector of each input, of length 1, as little-endian float32; with `is_ranking` one float of each framed pair.
+
+        Cancelling the wait cancels the work.
+        """
+
+    async def slots(self) -> tuple[SlotState, ...]:
+        """What each slot is at."""
 
     def set_busy(self, busy: bool) -> None:
         """Tell the child that something heavy runs beside it (it then decodes with one thread fewer)."""
@@ -340,7 +353,18 @@ class Client:
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         return cast("bytes", await self._ask(Detokenize(next(self._numbers), tokens)))
 
-    async def _ask(self, question: Tokenize | Detokenize) -> object:
+    async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
+        question = Embed(next(self._numbers), inputs, is_ranking)
+        try:
+            return cast("tuple[bytes, ...]", await self._ask(question))
+        except asyncio.CancelledError:
+            self._send(Cancel(question.question))
+            raise
+
+    async def slots(self) -> tuple[SlotState, ...]:
+        return cast("tuple[SlotState, ...]", await self._ask(InspectSlots(next(self._numbers))))
+
+    async def _ask(self, question: Question) -> object:
         await self._ready()
         answer = self._answers[question.question] = asyncio.get_running_loop().create_future()
         self._send(question)
@@ -349,7 +373,7 @@ class Client:
         finally:
             self._answers.pop(question.question, None)
         if reply.error is not None:
-            raise BadRequest(reply.error)
+            raise as_error(Failed(question.question, reply.kind, reply.error))
         return reply.value
 
 

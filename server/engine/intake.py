@@ -16,14 +16,17 @@ from typing_extensions import assert_never
 
 from server.engine.backend import Backend, GrammarRejected
 from server.engine.core import Inbox
+from server.engine.embedding import EmbedJob
 from server.engine.messages import (
     Add,
     Cancel,
     Detokenize,
     DropGrammar,
+    Embed,
     EngineRequest,
     Failed,
     FailureKind,
+    InspectSlots,
     Load,
     PutGrammar,
     Reply,
@@ -36,6 +39,7 @@ from server.engine.messages import (
 )
 from server.engine.route import Route, Ruling, make_route, make_ruling
 from server.engine.sequence import Job
+from server.engine.slots import Inspection
 from server.engine.spelling import Speller
 
 logger = logging.getLogger(__name__)
@@ -74,6 +78,10 @@ class Intake:
         match message:
             case Tokenize() | Detokenize():
                 self._questions.submit(self._answer, message)
+            case Embed():
+                self._embed(message)
+            case InspectSlots():
+                self._inbox.put(Inspection(message.question, self._emit))
             case PutGrammar():
                 self._constrained.submit(self._put_grammar, message)
             case DropGrammar():
@@ -120,6 +128,20 @@ class Intake:
             if not 0 <= token < n_tokens:
                 raise Refusal(FailureKind.BAD_REQUEST, f"{token} is not a token of the model: ids go from 0 to {n_tokens - 1}")
         return tokens
+
+    def _embed(self, question: Embed) -> None:
+        try:
+            inputs = tuple(self._embeddable(tokens) for tokens in question.inputs)
+        except Refusal as refusal:
+            self._emit(Reply(question.question, error=refusal.message, kind=refusal.kind))
+        else:
+            self._inbox.put(EmbedJob(question.question, inputs, question.is_ranking, self._emit))
+
+    def _embeddable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        n_most = self._backend.info.n_ctx_embed
+        if not 0 < len(tokens) <= n_most:
+            raise Refusal(FailureKind.CONTEXT_OVERFLOW, f"an input has {len(tokens)} tokens, not 1 to {n_most}")
+        return self._known(tokens)
 
     # -- grammars
 
@@ -190,6 +212,8 @@ class Intake:
 
     def prepare(self, request: EngineRequest) -> Job:
         """The request as the step loop takes it. Raises Refusal."""
+        if not self._backend.info.can_generate:
+            raise Refusal(FailureKind.BAD_REQUEST, "this model makes embeddings and writes no text")
         prompt = self._prompt(request)
         max_new = self._max_new(request, len(prompt))
         self._known(tuple(token for token, _ in request.sampling.logit_bias))

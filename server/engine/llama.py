@@ -17,16 +17,17 @@ import llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from server.engine.backend import BackendError, Batch, Grammar, GrammarRejected, Logits, SavedSequence
+from server.engine.backend import BackendError, Batch, EmbeddingContext, Grammar, GrammarRejected, Logits, SavedSequence
 from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
+from server.engine.llama_embedding import NativeEmbeddings, is_generative, pooling_of, rank_frame
 from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
 from server.engine.messages import ModelInfo, ModelSpec, Sampling, TokenLogprobs
 from server.engine.mirostat import Mirostat
 from server.engine.prototypes import Prototypes
-from server.engine.sampling import Candidates, Rules, SequenceSampler, Stage
+from server.engine.sampling import Candidates, SequenceSampler, Stage, rules_of
 from server.engine.special import SpecialCuts
 from server.engine.threads import default_threads
 
@@ -335,8 +336,9 @@ class LlamaBackend:
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
         self._governor = ThreadGovernor(spec.n_threads or default_threads())
         self._n_threads = self._governor.n_threads
-        self._context = self._open(spec)
-        self._memory = lib.llama_get_memory(self._context)
+        self._generates = is_generative(self._metadata())
+        self._context = self._open(spec) if self._generates else None
+        self._memory = lib.llama_get_memory(self._context) if self._generates else None
         self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
         for position in range(self.n_batch):
             self._batch.n_seq_id[position] = 1
@@ -395,6 +397,11 @@ class LlamaBackend:
             add_bos=bool(lib.llama_vocab_get_add_bos(handle)),
             add_space_prefix=vocabulary.is_sentencepiece and metadata.get("tokenizer.ggml.add_space_prefix", "true") != "false",
             metadata=metadata,
+            can_generate=self._generates,
+            n_embd=int(lib.llama_model_n_embd_out(model)),
+            n_ctx_embed=self._n_ctx_slot if self._generates else min(self._n_ctx_slot, n_train),
+            pooling=pooling_of(metadata),
+            rank_frame=rank_frame(lib, model, vocabulary) if pooling_of(metadata) == "rank" else None,
         )
 
     def _token_text(self, token: int) -> str:
@@ -477,6 +484,11 @@ class LlamaBackend:
     def remove_sequence(self, seq_id: int) -> None:
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
 
+    def open_embeddings(self, n_ctx: int, n_batch: int, n_sequences: int, *, is_pooled: bool) -> EmbeddingContext:
+        size = (n_ctx, n_batch, n_sequences)
+        pooling = self.info.pooling
+        return NativeEmbeddings(lib, self._model, *size, is_pooled=is_pooled, pooling=pooling, n_threads=self._n_threads)
+
     def set_busy(self, busy: bool) -> None:
         self._governor.is_busy = busy
 
@@ -510,7 +522,7 @@ class LlamaBackend:
     def new_sampler(self, sampling: Sampling, seed: int, grammar: Grammar | None) -> SequenceSampler:
         seed = seed if seed != _RANDOM_SEED else seed - 1
         return SequenceSampler(
-            rules=_rules(sampling),
+            rules=rules_of(sampling),
             index=self.vocabulary.index,
             candidates=self._candidates,
             weigh=self._weigh(sampling),
@@ -548,18 +560,6 @@ class LlamaBackend:
             array,
             len(breakers),
         )
-
-
-def _rules(sampling: Sampling) -> Rules:
-    depends_on_all = sampling.top_k <= 0 or sampling.top_n_sigma > 0 or sampling.mirostat != 0
-    return Rules(
-        is_greedy=sampling.temperature <= 0,
-        grammar_first=sampling.grammar_first,
-        n_best=None if depends_on_all else sampling.top_k,
-        min_tokens=sampling.min_tokens,
-        ignore_eos=sampling.ignore_eos,
-        banned=tuple(token for token, bias in sampling.logit_bias if bias == -np.inf),
-    )
 
 
 def _shape(sampling: Sampling, seed: int) -> list[Stage]:

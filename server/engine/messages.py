@@ -1,6 +1,6 @@
 """Everything that parent and model process say to each other, as frozen data.
 
-Parent to child: Load first, then Add, Cancel, SetBusy, PutGrammar, DropGrammar, Tokenize, Detokenize, Shutdown in any order.
+Parent to child: Load first, then Add, Cancel, SetBusy, PutGrammar, DropGrammar, questions, Shutdown in any order.
 Child to parent: Ready or LoadFailed once, then one StepOutput per step for all sequences, and a Reply per question.
 Neither side's module needs the other's: this file imports nothing of llama.cpp, HTTP or converters.
 """
@@ -44,9 +44,26 @@ class ModelSpec:
     max_waiting: int = 64
 
 
+Pooling: TypeAlias = Literal["mean", "cls", "last", "rank"]
+"""How the vectors of an input's tokens become one; "rank": a score of a query and a document instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFrame:
+    """The tokens around a query and a document that are to be ranked."""
+
+    before: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the child knows of its model once it is loaded."""
+    """What the child knows of its model once it is loaded.
+
+    can_generate: False for one that only makes vectors. n_embd: length of its vectors; n_ctx_embed: most tokens of an input.
+    rank_frame: None for a model that can't rank.
+    """
 
     name: str
     n_vocab: int
@@ -62,6 +79,11 @@ class ModelInfo:
     add_bos: bool
     add_space_prefix: bool
     metadata: dict[str, str] = field(default_factory=dict)
+    can_generate: bool = True
+    n_embd: int = 0
+    n_ctx_embed: int = 0
+    pooling: Pooling = "mean"
+    rank_frame: RankFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +259,25 @@ class Detokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class Embed:
+    """Ask for a vector of each input, of length 1, as little-endian float32 bytes; or with `is_ranking` for one float of each.
+
+    Answered by a Reply whose value is a tuple of bytes. A Cancel with the question's number forgets it.
+    """
+
+    question: int
+    inputs: tuple[tuple[int, ...], ...]
+    is_ranking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InspectSlots:
+    """Ask what the slots are at; answered by a Reply whose value is a tuple of SlotState."""
+
+    question: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End the process."""
 
@@ -259,12 +300,26 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotState:
+    """What a slot is at; `request` None: at nothing. Tokens: of the prompt, read of it, written, and still allowed."""
+
+    slot: int
+    request: int | None = None
+    choice: int = 0
+    n_prompt: int = 0
+    n_prompt_read: int = 0
+    n_decoded: int = 0
+    n_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to the question of that number; `error` is set instead of `value` when there is none."""
 
     question: int
     value: object = None
     error: str | None = None
+    kind: FailureKind = FailureKind.BAD_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +370,10 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Choice `index` has ended. `stop_string` is the one that ended it, if one did. Times are in seconds."""
+    """Choice `index` has ended. `stop_string` is the one that ended it, if one did. Times are in seconds.
+
+    n_rejected_tokens: how often the grammar refused a token that was drawn.
+    """
 
     id: int
     index: int
@@ -323,6 +381,7 @@ class Finished:
     n_completion_tokens: int
     stop_string: str | None = None
     n_forced_tokens: int = 0
+    n_rejected_tokens: int = 0
     n_reasoning_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0
@@ -349,6 +408,7 @@ class StepOutput:
     events: tuple[EngineEvent, ...]
 
 
-ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | DropGrammar | SetBusy | Tokenize | Detokenize | Shutdown
+Question: TypeAlias = Tokenize | Detokenize | Embed | InspectSlots
+ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | DropGrammar | SetBusy | Question | Shutdown
 ToParent: TypeAlias = Ready | LoadFailed | Reply | StepOutput
 ModelState: TypeAlias = Literal["loading", "ready", "restarting", "failed", "stopped"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from server.engine.backend import Grammar, Logits, Reference
 from server.engine.mask import GrammarMask, Ids, Mask, Pool, VocabularyIndex
+from server.engine.messages import Sampling
 
 _N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the grammar at once
 _SCREEN_FACTOR = 4  # how many of the best candidates are asked for each one that is needed
@@ -106,6 +107,19 @@ class Screen:
         return cast("Ids", ids)
 
 
+def rules_of(sampling: Sampling) -> Rules:
+    """The rules that a request's parameters make."""
+    depends_on_all = sampling.top_k <= 0 or sampling.top_n_sigma > 0 or sampling.mirostat != 0
+    return Rules(
+        is_greedy=sampling.temperature <= 0,
+        grammar_first=sampling.grammar_first,
+        n_best=None if depends_on_all else sampling.top_k,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        banned=tuple(token for token, bias in sampling.logit_bias if bias == -np.inf),
+    )
+
+
 class SequenceSampler:
     """A sequence's `TokenSampler`: see the module for the rules, `Rules` for the knobs.
 
@@ -133,6 +147,7 @@ class SequenceSampler:
         self._mask_of = mask_of
         self._mask = None if grammar is None else mask_of(grammar)
         self._n_accepted = 0
+        self.n_rejected = 0
         self._let_through: int | None = None
         self._all = index.all.without(rules.banned, index.n_tokens)
         self._no_eog = index.no_eog.without(rules.banned, index.n_tokens)
@@ -249,7 +264,10 @@ class SequenceSampler:
 
     def _best_if_permitted(self, mask: GrammarMask) -> int | None:
         best = self._best()
-        return best if mask.permits(best) else None
+        if mask.permits(best):
+            return best
+        self.n_rejected += 1
+        return None
 
     def _draw_permitted(self, mask: GrammarMask) -> int | None:
         """Draw from the chain's final candidates until the grammar permits one; None if it permits none of them."""
@@ -262,7 +280,7 @@ class SequenceSampler:
             token = int(candidates.ids[position])
             if mask.permits(token):
                 return token
-            candidates.drop(position)
+            self._reject(position)
         candidates.keep(mask.filter(candidates.ids))
         return self._pick_permitted(mask)
 
@@ -273,8 +291,13 @@ class SequenceSampler:
             token = int(self._candidates.ids[position])
             if mask.permits(token):
                 return token
-            self._candidates.drop(position)
+            self._reject(position)
         return None
+
+    def _reject(self, position: int) -> None:
+        """The grammar refuses what was drawn: it leaves the candidates."""
+        self.n_rejected += 1
+        self._candidates.drop(position)
 
     def _draw_masked(self, mask: GrammarMask) -> int | None:
         """The grammar goes before the truncation: the whole vocabulary's permitted tokens, or as many as can matter."""

@@ -21,6 +21,7 @@ from server.engine.messages import (
     ModelInfo,
     ModelState,
     PromptScored,
+    SlotState,
     Started,
     TextChunk,
 )
@@ -127,6 +128,17 @@ class ActiveEngine:
         with self._use():
             return await self._engine.detokenize(tokens)
 
+    async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
+        with self._use():
+            self._on_run()
+            self._totals.n_requests += 1
+            vectors = await self._engine.embed(inputs, is_ranking=is_ranking)
+            self._totals.n_embedded_tokens += sum(map(len, inputs))
+            return vectors
+
+    async def slots(self) -> tuple[SlotState, ...]:
+        return await self._engine.slots()
+
     def set_busy(self, busy: bool) -> None:
         self._engine.set_busy(busy)
 
@@ -164,6 +176,7 @@ class ActiveEngine:
                 totals.n_completion_tokens += event.n_completion_tokens
                 totals.n_reasoning_tokens += event.n_reasoning_tokens
                 totals.n_forced_tokens += event.n_forced_tokens
+                totals.n_rejected_tokens += event.n_rejected_tokens
                 totals.prompt_s += event.prompt_s if event.index == 0 else 0.0
                 totals.decode_s += event.decode_s
             case PromptScored() | Failed():

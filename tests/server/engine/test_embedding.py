@@ -90,7 +90,7 @@ def test_a_model_that_writes_nothing_sees_inputs_whole() -> None:
     assert len(vectors(reply)) == 2
     (context,) = backend.embeddings
     assert context.is_pooled
-    assert [len(batch) for batch in context.batches][0] >= 700
+    assert len(context.batches[0]) >= 700
     assert context.n_batch >= 700
 
 
@@ -135,8 +135,7 @@ async def test_through_a_client_beside_a_reply() -> None:
     kinds: list[type] = []
 
     async def reply() -> None:
-        async for event in client.generate(EngineRequest(0, "hi")):
-            kinds.append(type(event))
+        kinds.extend([type(event) async for event in client.generate(EngineRequest(0, "hi"))])
 
     replying = asyncio.create_task(reply())
     found = await client.embed(tuple((1,) * 150 for _ in range(8)))
@@ -150,13 +149,9 @@ async def test_through_a_client_beside_a_reply() -> None:
         await client.embed(((7777,),))
     with pytest.raises(GenerationFailed):
         await client.embed(((99,),))
-    cancelled = asyncio.create_task(client.embed(tuple((1,) * 150 for _ in range(1000))))
-    await asyncio.sleep(0.05)
-    cancelled.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await cancelled
-    async with asyncio.timeout(2):
-        assert len(await client.embed(((1,),))) == 1
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(client.embed(tuple((1,) * 150 for _ in range(1000))), 0.05)
+    assert len(await asyncio.wait_for(client.embed(((1,),)), 2)) == 1
     slots = await client.slots()
     assert [slot.request for slot in slots] == [None] * 4
     await client.stop()
@@ -206,7 +201,7 @@ async def test_a_real_encoder_and_a_real_ranker(tmp_path: Path) -> None:
     ranker = ProcessClient(ModelSpec(str(write_tiny_encoder(tmp_path / "r.gguf", PoolingType.RANK)), n_threads=1))
     frame = (await ranker.start()).rank_frame
     assert frame is not None
-    pairs = [frame.before + (5, 6) + frame.between + document + frame.after for document in ((6, 7), (9,), (6, 7))]
+    pairs = [(*frame.before, 5, 6, *frame.between, *document, *frame.after) for document in ((6, 7), (9,), (6, 7))]
     scores = [floats(score) for score in await ranker.embed(tuple(pairs), is_ranking=True)]
     assert [len(score) for score in scores] == [1, 1, 1]
     assert scores[0] == pytest.approx(scores[2], abs=1e-5)
