@@ -125,7 +125,7 @@ class Encoder:
         return begun + self._delta(text, content_index=0, logprobs=carried)
 
     def _carried(self, text: str) -> list[dict[str, Any]]:
-        """The log-probabilities that come with `text`: all that wait, but after another item not those of that and its markup."""
+        """The log-probabilities that come with `text`: all that wait, but of those of another item, and its markup, none."""
         waiting, self._logprobs = self._logprobs, []
         if self._open is None or self._open.item["type"] == "message":
             return waiting
