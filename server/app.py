@@ -21,6 +21,8 @@ from server.api.bounded import BoundedStore
 from server.api.gate import Gate
 from server.api.interrupt import Drain
 from server.api.native import routes as native
+from server.api.ollama import errors as ollama_errors
+from server.api.ollama import routes as ollama
 from server.api.openai import errors as openai_errors
 from server.api.openai import routes as openai
 from server.api.responses import routes as responses
@@ -34,6 +36,7 @@ from server.settings import Settings
 
 DIALECTS: tuple[tuple[Callable[[Scope], bool], Callable[[ServerError], Response]], ...] = (
     (speaks_anthropic, anthropic_errors.encode_error),
+    (lambda scope: scope["path"].startswith("/api/"), ollama_errors.encode_error),
     (lambda _scope: True, openai_errors.encode_error),
 )
 """Whose shape an error has; the first that a request speaks counts."""
@@ -87,6 +90,7 @@ def encode_error(scope: Scope, error: ServerError) -> Response:
 
 def _add_routes(app: FastAPI) -> None:
     app.include_router(native.router)
+    app.include_router(ollama.router)
     app.include_router(anthropic.router, prefix="/v1")  # before OpenAI's: some of its routes are only for its own clients
     for router in (openai.router, responses.router):
         app.include_router(router, prefix="/v1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,9 +31,9 @@ from server.engine.messages import (
     TokenLogprob,
     TokenLogprobs,
 )
-from server.errors import ModelNotFound
+from server.errors import EngineStartFailed, ModelNotFound
 from server.metrics import Metrics
-from server.model_status import ModelDetails, ModelStatus
+from server.model_status import FetchProgress, ModelDetails, ModelStatus
 from server.settings import Settings
 
 INFO = ModelInfo(
@@ -152,6 +152,7 @@ class FakeManager:
     engine_: FakeEngine
     default: str = "fake"
     template: str | None = None
+    failure: str | None = None
     touched: list[tuple[str, float]] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -165,11 +166,11 @@ class FakeManager:
         return (FakeModel(self.default, self.engine_),)
 
     async def engine(self, name: str | None) -> FakeModel:
-        if name not in (None, "", "default", *self.names()):
-            raise ModelNotFound(f"model {name!r} not found", param="model")
+        self._alias(name)
         return FakeModel(self.default, self.engine_, self.template)
 
     def _alias(self, name: str | None) -> str:
+        name = name.removesuffix(":latest") if name is not None else None
         if name not in (None, "", "default", *self.names()):
             raise ModelNotFound(f"model {name!r} not found", param="model")
         return name if name in self.names() else self.default
@@ -179,6 +180,18 @@ class FakeManager:
 
     def unload(self, name: str | None) -> None:
         self.touched.append((self._alias(name), 0.0))
+
+    async def pull(self, name: str | None) -> AsyncGenerator[FetchProgress, None]:
+        alias = self._alias(name)
+        for n_bytes in (0, 5, 10):
+            await asyncio.sleep(0)
+            yield FetchProgress(f"{alias.split('/')[-1]}.gguf", n_bytes, 10)
+        if self.failure is not None:
+            raise EngineStartFailed(self.failure)
+
+    async def remove(self, name: str | None) -> None:
+        if self._alias(name) != self.default:
+            raise ModelNotFound(f"model {name!r} not found", param="model")
 
     async def describe(self, name: str | None) -> ModelStatus:
         alias = self._alias(name)

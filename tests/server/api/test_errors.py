@@ -11,8 +11,10 @@ import pytest
 from starlette.responses import Response
 
 from server.api.anthropic.errors import encode_error as encode_anthropic
+from server.api.ollama.errors import encode_error as encode_ollama
 from server.api.openai.errors import encode_error as encode_openai
 from server.api.openai.errors import error_body
+from server.api.responses.routes import encode_error as encode_responses
 from server.engine.messages import EngineEvent, EngineRequest
 from server.errors import ServerError
 from tests.server.api.sse import events
@@ -44,6 +46,11 @@ def as_anthropic(error: ServerError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message, "details": details}}
 
 
+def as_ollama(error: ServerError) -> dict[str, Any]:
+    """Only a text."""
+    return {"error": "what went wrong" if error.param is None else f"{error.param}: what went wrong"}
+
+
 @dataclass(frozen=True)
 class Dialect:
     """A dialect's encoder, the body that it must make, and a request of it."""
@@ -57,6 +64,8 @@ class Dialect:
 MESSAGES = [{"role": "user", "content": "hi"}]
 DIALECTS = {
     "openai": Dialect(encode_openai, as_openai, "/v1/chat/completions", {"messages": MESSAGES}),
+    "responses": Dialect(encode_responses, as_openai, "/v1/responses", {"input": "hi"}),
+    "ollama": Dialect(encode_ollama, as_ollama, "/api/chat", {"messages": MESSAGES, "stream": False}),
     "anthropic": Dialect(encode_anthropic, as_anthropic, "/v1/messages", {"messages": MESSAGES, "max_tokens": 9}),
 }
 
@@ -93,7 +102,7 @@ async def test_every_error_comes_through_the_app(kind: type[ServerError], dialec
     async with serve(FakeEngine(before=fail)) as served:
         reply = await served.client.post(DIALECTS[dialect].path, json=DIALECTS[dialect].body)
         assert reply.status_code == kind.status
-        assert reply.json()["error"]["message"].endswith("what went wrong")
+        assert "what went wrong" in json.dumps(reply.json()["error"])
         assert set(without_id(reply.json())) == set(DIALECTS[dialect].expected(kind("what went wrong")))
 
 
