@@ -21,5 +21,6 @@ class CompileOptions:
     whitespace: Whitespace = "default"
     whitespace_pattern: str | None = None
     lenient: bool = False
+    plain_integers: bool = False  # integers are digits, never 1.0 or 1e3 (tool parameters: many clients read them into an int)
     closed_objects: bool = False  # an object schema that doesn't mention additionalProperties is closed (tool parameters)
     limits: Limits = field(default_factory=Limits)

@@ -40,7 +40,7 @@ def lower_schema(
         constraint = JsonSchema({"type": "object"} if constraint.object_only else True)
 
     def lower(schema: JsonSchema, book: RuleBook) -> tuple[Expr, tuple[str, ...]]:
-        built = build_schema(schema, budget)
+        built = build_schema(schema, budget, plain_integers=options.plain_integers)
         lowering = Lowering(Algebra(Space(built, budget)), options, book)
         return lowering.run(term_of(built.root), hint), built.notes
 

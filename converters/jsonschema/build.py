@@ -403,8 +403,11 @@ def _knows(draft: Draft, keyword: str) -> bool:
     return known is not None and not is_before(draft, known.since)
 
 
-def build_schema(constraint: JsonSchema, budget: Budget) -> s.Schema:
-    """Read a schema. Raises InvalidSource (malformed, or a reference that leads nowhere) and UnsupportedFeature."""
+def build_schema(constraint: JsonSchema, budget: Budget, *, plain_integers: bool = False) -> s.Schema:
+    """Read a schema. Raises InvalidSource (malformed, or a reference that leads nowhere) and UnsupportedFeature.
+
+    `plain_integers`: what is an integer by its value is to be one by its text too.
+    """
     draft = draft_of(constraint.schema, constraint.default_draft)
     document = Document(constraint.schema, draft)
     builder = _Builder(document, constraint.formats, budget)
@@ -413,12 +416,12 @@ def build_schema(constraint: JsonSchema, budget: Budget) -> s.Schema:
     builder.run()
     nodes, root = _shared(builder.nodes, root)
     check_loops(nodes)
-    return s.Schema(nodes, root, draft, _integers(document.drafts), tuple(builder.notes))
+    return s.Schema(nodes, root, draft, _integers(document.drafts, plain_integers), tuple(builder.notes))
 
 
-def _integers(drafts: Set[Draft]) -> s.Integers:
+def _integers(drafts: Set[Draft], plain_integers: bool) -> s.Integers:
     if "draft4" not in drafts:
-        return "value"
+        return "both" if plain_integers else "value"
     return "text" if len(drafts) == 1 else "both"
 
 

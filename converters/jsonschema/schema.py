@@ -16,7 +16,8 @@ NodeId: TypeAlias = int
 JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
 
 Integers: TypeAlias = Literal["value", "text", "both"]
-"""What makes a number an integer: its value (1.0 is one), in draft 4 its text (1.0 is none); "both" where drafts are mixed."""
+"""What makes a number an integer: its value (1.0 is one), in draft 4 its text (1.0 is none); "both" where drafts are mixed,
+and in tools' arguments."""
 
 ALL_TYPES: frozenset[JsonType] = frozenset(("null", "boolean", "number", "string", "array", "object"))
 

@@ -120,7 +120,7 @@ class _Lowering:
 
     def arguments(self, tool: Tool, hint: str) -> tuple[Expr, tuple[str, ...]]:
         schema = JsonSchema(object_schema(tool.parameters))
-        options = replace(self.options, closed_objects=True)
+        options = replace(self.options, closed_objects=True, plain_integers=True)
         if self.codec.style == "xml":
             return xml_arguments(schema, text_keys(tool), self.book, options, self.budget)
         return lower_schema(schema, self.book, options, self.budget, hint)

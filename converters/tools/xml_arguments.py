@@ -58,7 +58,7 @@ def xml_arguments(
     """The elements of an object of `schema`, each made by `write` of its key and value; values of `texts` have no quotes."""
 
     def lower(schema: JsonSchema, book: RuleBook) -> tuple[Expr, tuple[str, ...]]:
-        built = build_schema(schema, budget)
+        built = build_schema(schema, budget, plain_integers=options.plain_integers)
         algebra = Algebra(Space(built, budget))
         lowering = _Elements(algebra, Lowering(algebra, options, book), texts, options, book, budget, write)
         arguments = lowering.run(term_of(built.root))

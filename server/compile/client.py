@@ -26,7 +26,7 @@ from server.engine.channel import ChannelClosed, Receiver, Sender
 logger = logging.getLogger("gramserve.constraint")
 
 CACHE_BYTES = 64 * 1024 * 1024
-MARGIN_S = 1.0  # past the compiler's own deadline, before its process is killed
+MARGIN_S = 1.0  # past twice the compiler's own deadline, which counts only its work, before its process is killed
 MAX_REFUSALS = 256
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from server.compile.worker import main; main()"
 
@@ -41,11 +41,16 @@ class CompileClient:
     """Compiles off the event loop. `set_busy` is told True before and False after each job that really runs."""
 
     def __init__(
-        self, limits: Limits, set_busy: Callable[[bool], None], *, cache_bytes: int = CACHE_BYTES, margin_s: float = MARGIN_S
+        self,
+        limits: Limits,
+        set_busy: Callable[[bool], None],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        margin_s: float | None = None,
     ) -> None:
         self._limits = limits
         self._set_busy = set_busy
-        self._margin_s = margin_s
+        self._margin_s = limits.compile_s + MARGIN_S if margin_s is None else margin_s
         self._cache = CompileCache(cache_bytes)
         self._refusals: OrderedDict[str, ConversionError] = OrderedDict()
         self._shared: dict[str, _Shared] = {}
