@@ -28,6 +28,7 @@ from server.api.openai import routes as openai
 from server.api.responses import routes as responses
 from server.api.responses.items import Kept
 from server.chat.constraint import ConstraintCompiler
+from server.chat.counted import CountedCompiler
 from server.chat.model import ModelManager
 from server.chat.service import Service
 from server.compile.client import CompileClient
@@ -63,7 +64,7 @@ def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCo
     app = FastAPI(title="gramserve", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.settings = settings
     app.state.manager = manager
-    app.state.service = Service(manager, compiler, settings, _template(settings))
+    app.state.service = Service(manager, CountedCompiler(compiler, manager.metrics), settings, _template(settings))
     limits = settings.request_limits
     app.state.responses = BoundedStore[Kept](limits.kept_responses, limits.kept_response_bytes)
     app.state.drain = Drain(settings.drain_timeout_s)

@@ -14,6 +14,7 @@ from typing_extensions import assert_never
 from server.chat import types
 from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_requested, constraint_notices
 from server.chat.description import with_description
+from server.chat.embedding import Embeddings, EmbedRequest, embed
 from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
 from server.chat.profile import Reasoner, find_reasoner
@@ -118,6 +119,10 @@ class Service:
         async with aclosing(_run(model, request, jobs, rules)) as events:
             async for event in events:
                 yield event
+
+    async def embed(self, request: EmbedRequest) -> Embeddings:
+        """Vectors of texts. Raises what `embedding.embed` does."""
+        return await embed(self.manager, request)
 
     async def whole_constraint(self, request: GenerateRequest) -> types.RequestedConstraint | None:
         """What holds the answer from its first token: the request's constraint with what its tools make of it."""

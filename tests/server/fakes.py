@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from server.engine.messages import (
     ModelInfo,
     ModelState,
     PromptScored,
+    SlotState,
     Started,
     TextChunk,
     TokenLogprob,
@@ -50,6 +52,8 @@ INFO = ModelInfo(
     eos_token="</s>",
     add_bos=True,
     add_space_prefix=False,
+    n_embd=2,
+    n_ctx_embed=256,
 )
 
 DETAILS = ModelDetails(
@@ -86,6 +90,7 @@ class FakeEngine:
     requests: list[EngineRequest] = field(default_factory=list)
     grammars: dict[str, str] = field(default_factory=dict)
     busy: list[bool] = field(default_factory=list)
+    embedded: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
     n_running: int = 0
     n_most_running: int = 0
     n_cancelled: int = 0
@@ -134,6 +139,15 @@ class FakeEngine:
 
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         return "".join(map(chr, tokens)).encode()
+
+    async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
+        """A vector of an input is (3, 4) / 5; its score the number of its tokens."""
+        self.embedded.append(inputs)
+        await asyncio.sleep(0)
+        return tuple(struct.pack("<f", len(tokens)) if is_ranking else struct.pack("<2f", 0.6, 0.8) for tokens in inputs)
+
+    async def slots(self) -> tuple[SlotState, ...]:
+        return (SlotState(0, request=7, n_prompt=5, n_prompt_read=5, n_decoded=2, n_left=3), SlotState(1))
 
     def set_busy(self, busy: bool) -> None:
         self.busy.append(busy)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from server.api.body import read_json_object
 from server.api.interrupt import run_interruptibly
+from server.api.native import inspect, metrics, rerank
 from server.api.openai.chat import decode_prompt
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
@@ -20,18 +21,23 @@ from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
 
 router = APIRouter()
+for part in (rerank, metrics, inspect):
+    router.include_router(part.router)
 
-_HEALTH = {"loading": "loading model", "restarting": "restarting", "failed": "failed", "stopped": "loading model"}
+_HEALTH = {"loading": "loading model", "restarting": "restarting", "failed": "failed"}
 
 
 @router.get("/health")
 @router.get("/v1/health", include_in_schema=False)
 async def health(request: Request) -> Response:
-    """Whether the default model can take a request. Never waits for the model's process."""
+    """Whether the default model can take a request. Never waits for the model's process.
+
+    A model that was unloaded takes one: it is loaded for it.
+    """
     state = request.app.state.manager.state()
     if request.app.state.drain.is_draining:
         return json_response({"status": "shutting down"}, 503)
-    if state == "ready":
+    if state in ("ready", "stopped"):
         return json_response({"status": "ok"})
     return json_response({"status": _HEALTH[state]}, 503, {"Retry-After": "1"})
 

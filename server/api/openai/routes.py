@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api.body import read_decoded
-from server.api.openai import chat, completions
+from server.api.openai import chat, completions, embeddings
+from server.api.openai.models import encode_model
 from server.api.respond import json_response, respond
-from server.errors import ModelNotFound
 
 router = APIRouter()
+router.include_router(embeddings.router)
 
 
 @router.post("/chat/completions")
@@ -33,18 +34,14 @@ async def create_completion(request: Request) -> Response:
 
 @router.get("/models")
 async def list_models(request: Request) -> Response:
-    """Every model that a request may name; never waits for a model."""
-    names = request.app.state.manager.names()
-    return json_response({"object": "list", "data": [_model(name, request.app.state.started_s) for name in names]})
+    """Every model that a request may name, with what is known of it; never waits for a model."""
+    state = request.app.state
+    models = [encode_model(status, state.started_s) for status in await state.manager.describe_all()]
+    return json_response({"object": "list", "data": models})
 
 
 @router.get("/models/{name:path}")
 async def retrieve_model(name: str, request: Request) -> Response:
     """One model."""
-    if name not in request.app.state.manager.names():
-        raise ModelNotFound(f"model {name!r} not found", param="model")
-    return json_response(_model(name, request.app.state.started_s))
-
-
-def _model(name: str, created_s: int) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": created_s, "owned_by": "gramserve"}
+    state = request.app.state
+    return json_response(encode_model(await state.manager.describe(name), state.started_s))

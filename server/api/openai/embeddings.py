@@ -1,0 +1,130 @@
+"""/v1/embeddings: texts or token ids in, vectors out, as numbers or base64."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from converters.constraint import JsonValue
+from server.api.body import read_decoded
+from server.api.interrupt import run_interruptibly
+from server.api.openapi import INTEGER, STRING, any_of, array, json_body, one_of, record
+from server.api.values import missing, read_word
+from server.chat.embedding import Embeddings, EmbedRequest, Input, embed, floats
+from server.chat.types import JsonObject
+from server.errors import BadRequest, wrong_type
+from server.json_text import dump_json
+
+router = APIRouter()
+
+MAX_INPUTS = 2048
+_VECTORS_AT_ONCE = 64  # encoded between two looks at what else the event loop has to do
+
+_TOKEN = {**INTEGER, "minimum": 0}
+SCHEMA = record(
+    {"input": any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))},
+    model=STRING,
+    encoding_format=one_of("float", "base64"),
+    dimensions={**INTEGER, "minimum": 1},
+    user=STRING,
+)
+
+
+Encoding: TypeAlias = Literal["float", "base64"]
+
+
+@router.post("/embeddings", openapi_extra=json_body(SCHEMA))
+async def create_embeddings(request: Request) -> Response:
+    """Vectors of the inputs, each of length 1."""
+    decoded, encoding = await read_decoded(request, decode_request)
+    manager = request.app.state.manager
+    found = await run_interruptibly(embed(manager, decoded), request.receive, request.app.state.drain)
+    return Response(await encode_answer(found, encoding), media_type="application/json")
+
+
+def decode_request(body: JsonObject) -> tuple[EmbedRequest, Encoding]:
+    """The request. Raises BadRequest that names the field."""
+    if (value := body.get("input")) is None:
+        raise missing("input")
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise wrong_type("model", "a string", model)
+    if (user := body.get("user")) is not None and not isinstance(user, str):
+        raise wrong_type("user", "a string", user)
+    request = EmbedRequest((), model, n_dimensions=_dimensions(body.get("dimensions")))
+    return _with_inputs(request, value), _encoding(body)
+
+
+def _with_inputs(request: EmbedRequest, value: JsonValue) -> EmbedRequest:
+    if isinstance(value, str):
+        return replace(request, inputs=(value,), is_single=True)
+    if not isinstance(value, list):
+        raise wrong_type("input", "a string, a list of strings, or token ids", value)
+    if not value or (len(value) > MAX_INPUTS and not _is_token(value[0])):
+        raise BadRequest(f"input must have 1 to {MAX_INPUTS} entries, not {len(value)}", param="input", code="invalid_value")
+    if all(map(_is_token, value)):
+        return replace(request, inputs=(_tokens(value, "input"),), is_single=True)
+    return replace(request, inputs=tuple(_input(entry, f"input[{i}]") for i, entry in enumerate(value)))
+
+
+def _encoding(body: JsonObject) -> Encoding:
+    try:
+        word = read_word(body, "encoding_format", "", ("float", "base64"), "float")
+    except BadRequest as error:
+        raise BadRequest(error.message.removeprefix("."), param="encoding_format", code=error.code) from None
+    return "base64" if word == "base64" else "float"
+
+
+def _dimensions(value: JsonValue) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type("dimensions", "an integer", value)
+    if value < 1:
+        raise BadRequest("dimensions must be at least 1", param="dimensions", code="invalid_value")
+    return value
+
+
+def _is_token(value: JsonValue) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _input(value: JsonValue, path: str) -> Input:
+    if isinstance(value, list):
+        return _tokens(value, path)
+    if not isinstance(value, str):
+        raise wrong_type(path, "a string or a list of token ids", value)
+    return value
+
+
+def _tokens(values: list[JsonValue], path: str) -> tuple[int, ...]:
+    for i, value in enumerate(values):
+        if not _is_token(value) or not isinstance(value, int):
+            raise wrong_type(f"{path}[{i}]", "a token id", value)
+        if not 0 <= value < 2**31:
+            raise BadRequest(f"{path}[{i}]: there is no token {value}", param=f"{path}[{i}]", code="invalid_value")
+    return tuple(value for value in values if isinstance(value, int))
+
+
+async def encode_answer(found: Embeddings, encoding: Encoding) -> bytes:
+    """The body. Made in pieces: two thousand vectors take a second, in which others want to be served."""
+    entries = []
+    for number, vector in enumerate(found.vectors):
+        entries.append(f'{{"object":"embedding","index":{number},"embedding":{_encode_vector(vector, encoding)}}}')
+        if number % _VECTORS_AT_ONCE == _VECTORS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    usage = {"prompt_tokens": found.n_prompt_tokens, "total_tokens": found.n_prompt_tokens}
+    tail = dump_json({"model": found.model, "usage": usage})[1:]
+    return f'{{"object":"list","data":[{",".join(entries)}],{tail}'.encode()
+
+
+def _encode_vector(vector: bytes, encoding: Encoding) -> str:
+    """Nine digits tell any float32."""
+    if encoding == "base64":
+        return f'"{base64.b64encode(vector).decode("ascii")}"'
+    return f"[{','.join([f'{number:.9g}' for number in floats(vector)])}]"
