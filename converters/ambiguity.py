@@ -39,6 +39,7 @@ def _rewritings(prepared: Grammar, budget: Budget) -> Iterator[Grammar]:
     yield prepared
     for splits_calls in (False, True):
         rewritten = determinized(prepared, splits_calls, budget)
+        budget.check_deadline()
         if rewritten is not None:
             yield prepare(rewritten, budget)
 

@@ -8,7 +8,7 @@ grammars need it is `converters.grammar.match.probe`'s to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import assert_never
 
@@ -42,6 +42,7 @@ from converters.grammar.passes.nonempty import collapse
 from converters.grammar.passes.walk import nodes, refs
 from converters.limits import Budget
 
+SHARE_S = 0.5
 _SIZES = (3000, 100)
 """What is written into a rule unrolls to at most so many characters; else it is called. The second where the first fails."""
 _MAX_SHORT = 12
@@ -53,12 +54,13 @@ def determinized(grammar: Grammar, splits_calls: bool, budget: Budget) -> Gramma
     """`grammar` with its regular parts deterministic; None where their automata are too large.
 
     `splits_calls`: sentences of a called rule that need no call themselves are written at its calls, a longer text. Expects
-    the form of `passes.prepare`, and gives one that wants it again. Raises LimitExceeded past the deadline.
+    the form of `passes.prepare`, and gives one that wants it again. None as well where they take longer than SHARE_S.
 
     Before → after: `root ::= x* x*; x ::= "a" | "ab"` → `root ::= "a" rest | ""; rest ::= "b"? ("a" rest | "")`
     """
+    share = Budget(replace(budget.limits, compile_s=min(SHARE_S, budget.limits.compile_s)))
     for size in _SIZES:
-        rewritten = _written_out(grammar, size, splits_calls, budget)
+        rewritten = _written_out(grammar, size, splits_calls, share)
         if rewritten is not None:
             return rewritten
     return None
@@ -67,9 +69,7 @@ def determinized(grammar: Grammar, splits_calls: bool, budget: Budget) -> Gramma
 def _written_out(grammar: Grammar, size: int, splits_calls: bool, budget: Budget) -> Grammar | None:
     try:
         return _Network(grammar, size, splits_calls, budget).run()
-    except LimitExceeded as error:
-        if error.limit != "automaton_bytes":
-            raise
+    except LimitExceeded:
         return None
 
 

@@ -66,6 +66,7 @@ class Ignored:
         token_states = [nfa.state() for _ in range(token.n_states)] if token else []
         start = nfa.state()
         self._go_on(nfa, start, states, token, token_states, NOTHING, is_first=True)
+        ways_on: dict[CharSet, int] = {}
         for state, number in enumerate(token_states):
             assert token is not None
             _connect(nfa, number, token.edges(state), token_states, NOTHING)
@@ -74,7 +75,10 @@ class Ignored:
             _connect(nfa, number, self.terminals[k].edges(state), own, NOTHING)
             longer = self._longer.get((k, state))
             if longer is not None and (is_between or not self._is_free((k, state))):
-                self._go_on(nfa, number, states, token, token_states, longer, is_first=False)
+                if longer not in ways_on:
+                    ways_on[longer] = nfa.state()
+                    self._go_on(nfa, ways_on[longer], states, token, token_states, longer, is_first=False)
+                nfa.moves[number].append(ways_on[longer])
         nfa.accepting.update(token_states[state] for state in token.accepting) if token else nfa.accepting.add(start)
         nfa.accepting.update(states[place] for place in ends)
         return nfa.determinize(start)
@@ -86,6 +90,7 @@ class Ignored:
         """From `source` into every ignored terminal, and into the token, but not over the characters of `without`."""
         if is_first or not self.once:
             for k, dfa in enumerate(self.terminals):
+                self.budget.tick()
                 _connect(nfa, source, dfa.edges(0), [states[k, target] for target in range(dfa.n_states)], without)
         if token is not None:
             _connect(nfa, source, token.edges(0), token_states, without)

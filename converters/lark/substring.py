@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 
 from converters.automata.alphabet import partition
 from converters.automata.dfa import Dfa
-from converters.automata.minimise import minimise, trim
+from converters.automata.minimise import minimise
+from converters.automata.nfa import Nfa
 from converters.constraint import JsonValue
 from converters.errors import InvalidSource, UnsupportedFeature
 from converters.grammar.charset import CharSet
@@ -15,7 +16,7 @@ from converters.limits import Budget
 
 _KINDS = ("substring_chunks", "substring_words", "substring_chars")
 
-_Place = tuple[int, int]  # a chunk, and how many of its characters are read
+_WHAT = "%regex"
 
 
 def substring_dfa(spec: JsonValue, budget: Budget) -> Dfa:
@@ -51,35 +52,61 @@ def _word_class(char: str) -> int:
 
 
 def _dfa_of_chunks(chunks: list[str], budget: Budget) -> Dfa:
-    """Subset construction over the places where a text can be in the list: every chunk can be the first."""
-    letters = sorted({char for chunk in chunks for char in chunk})
-    alphabet, members = partition([CharSet.of(char) for char in letters])
-    class_of = {char: members[i][0] for i, char in enumerate(letters)}
-    start = frozenset((i, 0) for i in range(len(chunks) + 1))
-    ids: dict[frozenset[_Place], int] = {start: 0}
-    subsets = [start]
-    rows: list[dict[int, int]] = []
-    n_edges = 0
-    for places in subsets:
-        row: dict[int, int] = {}
-        for char, reached in _steps(chunks, places, budget):
-            if reached not in ids:
-                ids[reached] = len(subsets)
-                subsets.append(reached)
-            row[class_of[char]] = ids[reached]
-        rows.append(row)
-        n_edges += len(row)
-        budget.check_automaton(len(subsets), n_edges, "%regex")
-    accepting = frozenset(i for i, places in enumerate(subsets) if any(n_read == 0 for _, n_read in places))
-    return minimise(trim(Dfa(alphabet, tuple(rows), accepting)))
+    """The factor automaton over whole chunks, and these written out in characters."""
+    rows = _factors(chunks, budget)
+    if all(len(chunk) == 1 for chunk in chunks):
+        letters = sorted(set(chunks))
+        alphabet, members = partition([CharSet.of(letter) for letter in letters])
+        class_of = {letter: members[i][0] for i, letter in enumerate(letters)}
+        by_class = tuple({class_of[letter]: target for letter, target in row.items()} for row in rows)
+        return minimise(Dfa(alphabet, by_class, frozenset(range(len(rows)))))
+    nfa = Nfa(budget, _WHAT)
+    states = [nfa.state() for _ in rows]
+    nfa.accepting.update(states)
+    for state, row in zip(states, rows, strict=True):
+        for chunk, target in row.items():
+            then = states[target]
+            for char in reversed(chunk[1:]):
+                then = nfa.read(CharSet.of(char), then)
+            nfa.arcs[state].append((nfa.set_id(CharSet.of(chunk[0])), then))
+    return nfa.determinize(states[0])
 
 
-def _steps(chunks: list[str], places: frozenset[_Place], budget: Budget) -> Iterator[tuple[str, frozenset[_Place]]]:
-    """The places after each next character."""
-    after: dict[str, set[_Place]] = {}
-    for chunk, n_read in places:
+def _factors(word: list[str], budget: Budget) -> list[dict[str, int]]:
+    """The suffix automaton of `word`, every state of it accepting: linear in its length (Blumer et al., 1985)."""
+    rows: list[dict[str, int]] = [{}]
+    lengths, links = [0], [-1]
+    last = n_edges = 0
+    for symbol in word:
         budget.tick()
-        if chunk < len(chunks):
-            is_whole = n_read + 1 == len(chunks[chunk])
-            after.setdefault(chunks[chunk][n_read], set()).add((chunk + 1, 0) if is_whole else (chunk, n_read + 1))
-    return ((char, frozenset(reached)) for char, reached in after.items())
+        budget.check_automaton(len(rows), n_edges, _WHAT)
+        new = len(rows)
+        rows.append({})
+        lengths.append(lengths[last] + 1)
+        links.append(0)
+        at = last
+        while at >= 0 and symbol not in rows[at]:
+            rows[at][symbol] = new
+            n_edges += 1
+            at = links[at]
+        if at >= 0:
+            target = rows[at][symbol]
+            if lengths[target] > lengths[at] + 1:
+                target = _cloned(rows, lengths, links, at, symbol)
+                n_edges += len(rows[target])
+            links[new] = target
+        last = new
+    return rows
+
+
+def _cloned(rows: list[dict[str, int]], lengths: list[int], links: list[int], at: int, symbol: str) -> int:
+    """A copy of the state that `symbol` leads to from `at`, for the shorter texts that lead there."""
+    target, clone = rows[at][symbol], len(rows)
+    rows.append(dict(rows[target]))
+    lengths.append(lengths[at] + 1)
+    links.append(links[target])
+    links[target] = clone
+    while at >= 0 and rows[at].get(symbol) == target:
+        rows[at][symbol] = clone
+        at = links[at]
+    return clone

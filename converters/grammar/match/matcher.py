@@ -403,6 +403,8 @@ class Matcher:
             after = self._unfold_top(frames)
             if after is None:
                 found[frames] = None
+                if self._max_stacks is not None and len(found) > self._max_stacks:
+                    raise TooManyStacks
                 continue
             for new in reversed(after):
                 if new not in seen:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from converters.errors import LimitExceeded
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Grammar, Token
-from converters.grammar.match.matcher import Cell, Matcher
+from converters.grammar.match.matcher import Cell, Matcher, TooManyStacks
 from converters.grammar.match.tables import lower
 from converters.limits import Budget
 
@@ -74,7 +74,10 @@ def reach_of(printable: Grammar, budget: Budget) -> Reach:
     Raises TooAmbiguous when a text is found that is past TOLERABLE. A heuristic in what it lets through: `Matcher(…,
     max_stacks)` is the guard for what grows all the same.
     """
-    return _Search(Matcher(lower(printable, budget), max_stacks=TOLERABLE.stacks), budget).run()
+    try:
+        return _Search(Matcher(lower(printable, budget), max_stacks=TOLERABLE.stacks), budget).run()
+    except TooManyStacks:
+        raise _too_many_stacks() from None
 
 
 class _Spent(Exception):
@@ -154,10 +157,10 @@ class _Search:
 
     def check(self, stacks: Stacks) -> None:
         self.stacks = max(self.stacks, len(stacks))
+        if self.stacks > TOLERABLE.stacks:
+            raise _too_many_stacks()
         self.ways = max(self.ways, sum(stacks.values()))
         self.effort = max(self.effort, sum([self.after(cell)[1] for cell in stacks if cell.parent is not None]))
-        if self.stacks > TOLERABLE.stacks:
-            raise _too_ambiguous(f"some texts can be read in more than {TOLERABLE.stacks} ways", TOLERABLE.stacks)
         if self.ways > TOLERABLE.ways:
             raise _too_ambiguous(f"some short texts can be read in more than {TOLERABLE.ways} ways", TOLERABLE.ways)
         if self.effort > TOLERABLE.effort:
@@ -316,6 +319,10 @@ class _Search:
                 readers.setdefault(frozenset(alive), point)
         ordered = sorted(readers.items(), key=lambda item: (-len(item[0]), item[1]))
         return [*(point for _, point in ordered), *dict.fromkeys(named)]
+
+
+def _too_many_stacks() -> TooAmbiguous:
+    return _too_ambiguous(f"some texts can be read in more than {TOLERABLE.stacks} ways", TOLERABLE.stacks)
 
 
 def _too_ambiguous(found: str, limit: int) -> TooAmbiguous:
