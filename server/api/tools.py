@@ -116,10 +116,13 @@ def tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
     if isinstance(kind, str) and kind in value:
         return _wrapped_tool(value, path, limits)
     if kind == "function":
-        return _function({name: entry for name, entry in value.items() if name != "type" and entry is not None}, path)
+        return _function({name: value[name] for name in _FUNCTION_FIELDS if value.get(name) is not None}, path)
     if kind == "custom":
         return custom_tool(value, path, limits)
     raise _unsupported(kind, path, "this server runs no tools itself; function, custom and namespace are")
+
+
+_FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
 
 
 def _unsupported(kind: JsonValue, path: str, supported: str) -> UnsupportedParameter:

@@ -24,6 +24,7 @@ ROLES: dict[str, Literal["system", "user", "assistant"]] = {
     "user": "user",
     "assistant": "assistant",
 }
+DEFAULT_NAMESPACE = "functions"  # what Codex calls that of tools without one
 _SEAL = "gramserve."  # begins the reasoning that a client keeps for us; nothing in it is secret
 
 
@@ -58,10 +59,10 @@ def draw_id(prefix: str) -> str:
 
 
 def joined_name(namespace: str, name: str) -> str:
-    """The name by which the model calls a tool of a namespace: `mcp__files__` and `read` → `mcp__files__read`."""
-    if not namespace or namespace.endswith("__"):
-        return namespace + name
-    return f"{namespace}__{name}"
+    """The name by which the model calls a tool of a namespace: `mcp__files` and `read` → `mcp__files__read`."""
+    if namespace in ("", DEFAULT_NAMESPACE):
+        return name
+    return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
 
 
 def seal(reasoning: str) -> str:

@@ -97,8 +97,10 @@ def _given_tools(merged: Fields, limits: RequestLimits) -> tuple[list[GivenTool]
         namespace = tool_name(value, path)
         for inner, place in listed_tools({"tools": (f"{path}.tools", value.get("tools", []))}, "tools", limits):
             name = tool_name(inner, place)
-            names[joined_name(namespace, name)] = (namespace, name)
-            given.append(tool({**inner, "name": joined_name(namespace, name)}, place, limits))
+            joined = joined_name(namespace, name)
+            if joined != name:
+                names[joined] = (namespace, name)
+            given.append(tool({**inner, "name": joined}, place, limits))
     taken: set[str] = set()
     for entry in given:
         if entry.tool.name in taken:
