@@ -39,6 +39,7 @@ _GRACE_S = 5.0
 _RETRY_LOADING_S = 2
 _RETRY_FETCHING_S = 30
 _PROMISE_S = 10.0  # a request that was given a model has begun to use it by then (its constraint compiles before)
+_WAKE_S = 1.0  # those who wait for a model to be loaded have it by then
 _LOOK_AGAIN_S = 0.25
 _ALL_LAYERS = -1
 _DEFAULTS = ModelSpec(path="")
@@ -216,10 +217,10 @@ class Manager:
         self._hand_out(slot)
         return slot.model
 
-    def _hand_out(self, slot: _Slot) -> None:
+    def _hand_out(self, slot: _Slot, promise_s: float = _PROMISE_S) -> None:
         """Somebody is about to use the model."""
         slot.last_used = time.monotonic()
-        slot.promised_until = slot.last_used + _PROMISE_S
+        slot.promised_until = slot.last_used + promise_s
         self._await_end(slot)
 
     def _await_end(self, slot: _Slot) -> None:
@@ -426,7 +427,7 @@ class Manager:
         if failure is None:
             slot.model = task.result()
             slot.loading = None
-            self._hand_out(slot)
+            self._hand_out(slot, _WAKE_S)
             return
         slot.memory_bytes = 0
         if isinstance(failure, ModelLoading):  # there was no room: nothing is wrong with the model
