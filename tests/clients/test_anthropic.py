@@ -198,7 +198,7 @@ def test_joined_partial_json_parses(client: Anthropic) -> None:
         messages=MESSAGES,
         tools=tools,
         tool_choice={"type": "tool", "name": "run"},
-        extra_body={"temperature": 0},
+        extra_body={"temperature": 0, "on_length": "stop"},  # whole and called whole, however long the code would be
     ) as opened:
         pieces = [event.partial_json for event in opened if event.type == "input_json"]
         message = opened.get_final_message()
