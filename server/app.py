@@ -18,10 +18,11 @@ from server.api.anthropic import errors as anthropic_errors
 from server.api.anthropic import routes as anthropic
 from server.api.anthropic.routes import speaks_anthropic
 from server.api.bounded import BoundedStore
+from server.api.document import add_document
 from server.api.gate import Gate
 from server.api.interrupt import Drain
 from server.api.native import routes as native
-from server.api.ollama import errors as ollama_errors
+from server.api.ollama import answer as ollama_answer
 from server.api.ollama import routes as ollama
 from server.api.openai import errors as openai_errors
 from server.api.openai import routes as openai
@@ -37,7 +38,7 @@ from server.settings import Settings
 
 DIALECTS: tuple[tuple[Callable[[Scope], bool], Callable[[ServerError], Response]], ...] = (
     (speaks_anthropic, anthropic_errors.encode_error),
-    (lambda scope: scope["path"].startswith("/api/"), ollama_errors.encode_error),
+    (lambda scope: scope["path"].startswith("/api/"), ollama_answer.encode_error),
     (lambda _scope: True, openai_errors.encode_error),
 )
 """Whose shape an error has; the first that a request speaks counts."""
@@ -70,6 +71,7 @@ def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCo
     app.state.drain = Drain(settings.drain_timeout_s)
     app.state.started_s = int(time.time())
     _add_routes(app)
+    add_document(app)
     _add_error_handlers(app)
     app.add_middleware(Gate, settings=settings, drain=app.state.drain, encode_error=encode_error, metrics=manager.metrics)
     return app

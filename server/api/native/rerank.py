@@ -11,7 +11,6 @@ from starlette.responses import Response
 from converters.constraint import JsonValue
 from server.api.body import read_decoded
 from server.api.interrupt import run_interruptibly
-from server.api.openapi import BOOLEAN, INTEGER, STRING, any_of, array, json_body, record
 from server.api.respond import json_response
 from server.api.values import missing
 from server.chat.embedding import Ranking, RankRequest, rank
@@ -21,13 +20,6 @@ from server.errors import BadRequest, wrong_type
 router = APIRouter()
 
 MAX_DOCUMENTS = 2048
-_DOCUMENT = any_of(STRING, record({"text": STRING}))
-SCHEMA = record(
-    {"query": STRING, "documents": array(_DOCUMENT)},
-    model=STRING,
-    top_n={**INTEGER, "minimum": 1},
-    return_documents=BOOLEAN,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class Wanted:
     returns_documents: bool = False
 
 
-@router.post("/v1/rerank", openapi_extra=json_body(SCHEMA))
+@router.post("/v1/rerank")
 @router.post("/rerank", include_in_schema=False)
 @router.post("/v1/reranking", include_in_schema=False)
 @router.post("/reranking", include_in_schema=False)

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from converters.constraint import JsonValue
 from server.api.body import read_decoded
 from server.api.interrupt import run_interruptibly
-from server.api.openapi import INTEGER, STRING, any_of, array, json_body, one_of, record
 from server.api.values import missing, read_word
 from server.chat.embedding import Embeddings, EmbedRequest, Input, embed, floats
 from server.chat.types import JsonObject
@@ -25,20 +24,11 @@ router = APIRouter()
 MAX_INPUTS = 2048
 _VECTORS_AT_ONCE = 64  # encoded between two looks at what else the event loop has to do
 
-_TOKEN = {**INTEGER, "minimum": 0}
-SCHEMA = record(
-    {"input": any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))},
-    model=STRING,
-    encoding_format=one_of("float", "base64"),
-    dimensions={**INTEGER, "minimum": 1},
-    user=STRING,
-)
-
 
 Encoding: TypeAlias = Literal["float", "base64"]
 
 
-@router.post("/embeddings", openapi_extra=json_body(SCHEMA))
+@router.post("/embeddings")
 async def create_embeddings(request: Request) -> Response:
     """Vectors of the inputs, each of length 1."""
     decoded, encoding = await read_decoded(request, decode_request)

@@ -1,0 +1,297 @@
+"""The OpenAPI document: what FastAPI makes of the routes, with the bodies that the routes read themselves.
+
+All dialects meet here as in `app`. Made when somebody asks for it; nothing depends on it at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from server.api.openapi import (
+    ANY_JSON,
+    BOOLEAN,
+    CONSTRAINTS,
+    FUNCTION,
+    INTEGER,
+    NULL,
+    NUMBER,
+    OBJECT,
+    RESPONSE_FORMAT,
+    STRING,
+    TEXT_PART,
+    Schema,
+    any_of,
+    array,
+    fields_of,
+    json_body,
+    named,
+    one_of,
+    record,
+)
+
+_TOKEN: Schema = {**INTEGER, "minimum": 0}
+_CONTENT = any_of(STRING, array(TEXT_PART))
+_CALLED = named("function", {"id": STRING, "function": record({"name": STRING, "arguments": STRING})})
+_SYNTAX = record({"syntax": one_of("lark", "regex"), "definition": STRING})
+
+
+def add_document(app: FastAPI) -> None:
+    """Have `app` answer /openapi.json with the whole document."""
+
+    def make() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = make  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["responses"] = _responses(path)
+            if "requestBody" not in operation and (make := _BODIES.get((method, path))) is not None:
+                operation |= json_body(make())
+    document.pop("components", None)  # FastAPI's own shape of errors, which no route has
+    return document
+
+
+# ---- answers
+
+
+def _responses(path: str) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": "The answer: one object, or a stream where the request asks for one."}
+    content: dict[str, Any] = {"application/json": {"schema": ANY_JSON}}
+    if path in _STREAMS:
+        content[_STREAMS[path]] = {"schema": STRING}
+    if path in ("/", "/metrics"):
+        content = {"text/plain": {"schema": STRING}}
+    error = {"application/json": {"schema": error_schema(path)}}
+    return {
+        "200": {**success, "content": content},
+        "4XX": {"description": "The request is at fault.", "content": error},
+        "5XX": {"description": "The server is at fault, or the model isn't ready (503).", "content": error},
+    }
+
+
+_STREAMS: Mapping[str, str] = {
+    **dict.fromkeys(("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"), "text/event-stream"),
+    **dict.fromkeys(("/api/chat", "/api/generate", "/api/pull"), "application/x-ndjson"),
+}
+
+_OPENAI_ERROR = record(
+    {"error": record({"message": STRING, "type": STRING, "param": any_of(STRING, NULL), "code": any_of(STRING, NULL)})}
+)
+_OLLAMA_ERROR = record({"error": STRING})
+_ANTHROPIC_ERROR = record({"type": {"const": "error"}, "error": record({"type": STRING, "message": STRING})})
+
+
+def error_schema(path: str) -> Schema:
+    """The shape of a path's errors."""
+    if path.startswith("/api/"):
+        return _OLLAMA_ERROR
+    return _ANTHROPIC_ERROR if path.startswith("/v1/messages") else _OPENAI_ERROR
+
+
+# ---- bodies
+
+
+def _chat() -> Schema:
+    from server.api.openai.wire import ChatFields
+
+    return record({"messages": _openai_messages()}, **fields_of(ChatFields), **CONSTRAINTS, **_openai_tools())
+
+
+def _openai_messages() -> Schema:
+    plain = record({"role": one_of("system", "developer", "user"), "content": _CONTENT}, name=STRING)
+    assistant = record({"role": {"const": "assistant"}}, content=_CONTENT, tool_calls=array(_CALLED), reasoning_content=STRING)
+    tool = record({"role": {"const": "tool"}, "content": _CONTENT, "tool_call_id": STRING})
+    return array(any_of(plain, assistant, tool), minItems=1)
+
+
+def _openai_tools() -> dict[str, Schema]:
+    name = record({"name": STRING})
+    custom = record({"name": STRING}, description=STRING, format=named("grammar", {"grammar": _SYNTAX}))
+    choices = (
+        one_of("none", "auto", "required"),
+        named("function", {"function": name}),
+        named("custom", {"custom": name}),
+        named("allowed_tools", {"allowed_tools": record({"mode": one_of("auto", "required"), "tools": array(OBJECT)})}),
+    )
+    return {
+        "tools": array(any_of(named("function", {"function": FUNCTION}), named("custom", {"custom": custom}))),
+        "tool_choice": any_of(*choices),
+        "functions": array(FUNCTION),
+        "chat_template_kwargs": OBJECT,
+    }
+
+
+def _completion() -> Schema:
+    from server.api.openai.wire import CompletionFields
+
+    prompt = any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))
+    return record({"prompt": prompt}, **fields_of(CompletionFields), **CONSTRAINTS, suffix=STRING)
+
+
+def _embeddings() -> Schema:
+    return record(
+        {"input": any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))},
+        model=STRING,
+        encoding_format=one_of("float", "base64"),
+        dimensions={**INTEGER, "minimum": 1},
+        user=STRING,
+    )
+
+
+def _rerank() -> Schema:
+    documents = array(any_of(STRING, record({"text": STRING})))
+    top_n = {**INTEGER, "minimum": 1}
+    return record({"query": STRING, "documents": documents}, model=STRING, top_n=top_n, return_documents=BOOLEAN)
+
+
+def _response() -> Schema:
+    from server.api.responses.fields import ResponseFields
+
+    text = record(
+        {}, format=any_of(RESPONSE_FORMAT, named("json_schema", {"name": STRING, "schema": OBJECT})), verbosity=STRING
+    )
+    tools = array(
+        any_of(_flat_function(), named("custom", {"name": STRING}, format=named("grammar", {}, **_SYNTAX["properties"])))
+    )
+    choice = any_of(one_of("none", "auto", "required"), named("function", {"name": STRING}))
+    fields = fields_of(ResponseFields)
+    constraints = {name: schema for name, schema in CONSTRAINTS.items() if name not in fields}
+    return record(
+        {"input": any_of(STRING, array(_item()))}, **fields, **constraints, text=text, tools=tools, tool_choice=choice
+    )
+
+
+def _flat_function() -> Schema:
+    return named("function", FUNCTION["properties"])
+
+
+def _item() -> Schema:
+    part = named("input_text", {"text": STRING})
+    message = record({"role": one_of("system", "developer", "user"), "content": any_of(STRING, array(part))})
+    answer = named("message", {"role": {"const": "assistant"}, "content": array(named("output_text", {"text": STRING}))})
+    call = named("function_call", {"call_id": STRING, "name": STRING, "arguments": STRING})
+    output = named("function_call_output", {"call_id": STRING, "output": STRING})
+    return any_of(message, answer, call, output, named("reasoning", {"summary": array(OBJECT)}))
+
+
+def _anthropic_message() -> Schema:
+    return _anthropic(required={"max_tokens": {**INTEGER, "minimum": 1}})
+
+
+def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
+    from server.api.anthropic.wire import MessageFields
+
+    use = named("tool_use", {"id": STRING, "name": STRING, "input": OBJECT})
+    result = named("tool_result", {"tool_use_id": STRING}, content=_CONTENT, is_error=BOOLEAN)
+    thought = named("thinking", {"thinking": STRING}, signature=STRING)
+    blocks = array(any_of(TEXT_PART, use, result, thought))
+    message = record({"role": one_of("user", "assistant"), "content": any_of(STRING, blocks)})
+    tool = record({"name": STRING, "input_schema": FUNCTION["properties"]["parameters"]}, description=STRING)
+    fields = {**fields_of(MessageFields), **CONSTRAINTS}
+    fields["tools"] = array(tool)
+    fields["tool_choice"] = any_of(
+        *(named(kind, {}, disable_parallel_tool_use=BOOLEAN) for kind in ("auto", "any", "none")),
+        named("tool", {"name": STRING}),
+    )
+    fields["system"] = _CONTENT
+    fields["output_config"] = record({}, effort=one_of("low", "medium", "high"), format=RESPONSE_FORMAT)
+    fields["thinking"] = any_of(
+        named("enabled", {"budget_tokens": {**INTEGER, "minimum": 1}}), named("disabled", {}), named("adaptive", {})
+    )
+    own = required or {}
+    return record({"messages": array(message, minItems=1), **own}, **{k: v for k, v in fields.items() if k not in own})
+
+
+def _ollama_chat() -> Schema:
+    call = record({"function": record({"name": STRING}, arguments=OBJECT)})
+    message = record(
+        {"role": one_of("system", "user", "assistant", "tool")},
+        content=STRING,
+        thinking=STRING,
+        tool_name=STRING,
+        tool_calls=array(call),
+        images=array(STRING),
+    )
+    tools = array(named("function", {"function": FUNCTION}))
+    return record({}, messages=array(message), tools=tools, tool_choice=_openai_tools()["tool_choice"], **_ollama_fields())
+
+
+def _ollama_generate() -> Schema:
+    return record({}, images=array(STRING), **_ollama_fields())
+
+
+def _ollama_fields() -> dict[str, Schema]:
+    from server.api.ollama.wire import RequestFields, _OptionFields
+
+    fields = {**fields_of(RequestFields), **CONSTRAINTS}
+    del fields["logit_bias"], fields["stop"]  # these stand in the options
+    fields["options"] = record({}, **fields_of(_OptionFields))
+    fields["keep_alive"] = any_of(one_of("5m", "1h30m", "0", "-1"), NUMBER)
+    fields["think"] = any_of(BOOLEAN, one_of("low", "medium", "high", "max"))
+    return fields
+
+
+def _ollama_embed() -> Schema:
+    fields = {
+        name: schema for name, schema in _ollama_fields().items() if name in ("model", "truncate", "dimensions", "options")
+    }
+    return record({"input": any_of(STRING, array(STRING))}, **fields)
+
+
+def _ollama_embeddings() -> Schema:
+    return record({"prompt": STRING}, model=STRING)
+
+
+def _ollama_model() -> Schema:
+    return record({"model": STRING}, name=STRING, stream=BOOLEAN, verbose=BOOLEAN, insecure=BOOLEAN)
+
+
+def _refused() -> Schema:
+    return OBJECT
+
+
+def _tokenize() -> Schema:
+    flags = dict.fromkeys(("add_special", "parse_special", "with_pieces"), BOOLEAN)
+    return record({"content": STRING}, model=STRING, **flags)
+
+
+def _detokenize() -> Schema:
+    return record({"tokens": array(_TOKEN)}, model=STRING)
+
+
+def _constraint() -> Schema:
+    return record({}, model=STRING, **CONSTRAINTS, **_openai_tools())
+
+
+_BODIES: Mapping[tuple[str, str], Callable[[], Schema]] = {
+    ("post", "/v1/chat/completions"): _chat,
+    ("post", "/apply-template"): _chat,
+    ("post", "/v1/completions"): _completion,
+    ("post", "/v1/embeddings"): _embeddings,
+    ("post", "/v1/rerank"): _rerank,
+    ("post", "/v1/responses"): _response,
+    ("post", "/v1/messages"): _anthropic_message,
+    ("post", "/v1/messages/count_tokens"): _anthropic,
+    ("post", "/v1/constraints/compile"): _constraint,
+    ("post", "/tokenize"): _tokenize,
+    ("post", "/detokenize"): _detokenize,
+    ("post", "/api/chat"): _ollama_chat,
+    ("post", "/api/generate"): _ollama_generate,
+    ("post", "/api/embed"): _ollama_embed,
+    ("post", "/api/embeddings"): _ollama_embeddings,
+    ("post", "/api/show"): _ollama_model,
+    ("post", "/api/pull"): _ollama_model,
+    ("delete", "/api/delete"): _ollama_model,
+    **{("post", f"/api/{name}"): _refused for name in ("create", "copy", "push", "blobs/{digest}")},
+}
+"""The routes that read a body, and what is in it, where they don't say it themselves."""
