@@ -28,7 +28,7 @@ def decode_conversation(fields: FieldMap) -> tuple[tuple[Message, ...], bool]:
     turns = join_turns(_messages(fields.get("messages", ("", None))[1]))
     if turns and turns[-1].tool_calls:
         raise BadRequest("messages must go on after a tool_use, with its tool_result", param="messages")
-    if turns and turns[-1] == Message("assistant", ""):
+    if turns and turns[-1].role == "assistant" and not turns[-1].content:
         turns = turns[:-1]
     if not turns:
         raise BadRequest("messages must not be empty", param="messages")
@@ -49,29 +49,25 @@ def _messages(value: JsonValue) -> list[Message]:
         raise missing("messages")
     if not isinstance(value, list):
         raise wrong_type("messages", "a list of messages", value)
-    messages: list[Message] = []
-    called: set[str | None] = set()
-    for i, entry in enumerate(value):
-        decoded = _message(read_object(entry, f"messages[{i}]"), f"messages[{i}]", called)
-        called |= {call.id for message in decoded for call in message.tool_calls}
-        messages += decoded
-    return messages
+    called: set[str] = set()
+    places = [(read_object(entry, f"messages[{i}]"), f"messages[{i}]") for i, entry in enumerate(value)]
+    return [message for place in places for message in _message(*place, called)]
 
 
-def _message(value: JsonObject, path: str, called: set[str | None]) -> list[Message]:
+def _message(value: JsonObject, path: str, called: set[str]) -> list[Message]:
     role = read_word(value, "role", path, ("user", "assistant", "system"))
     content, path = value.get("content"), f"{path}.content"
     if content is None:
         raise missing(path)
     if role == "assistant":
-        return [_assistant(content, path)]
+        return [_assistant(content, path, called)]
     if role == "user":
         return _user(content, path, called)
     text = _system_text(content, path)
     return [Message("system", text)] if text else []
 
 
-def _user(value: JsonValue, path: str, called: set[str | None]) -> list[Message]:
+def _user(value: JsonValue, path: str, called: set[str]) -> list[Message]:
     """Results first, wherever they stand, since they answer the calls of the turn before; then the text."""
     results, texts = [], []
     for kind, block, inner in _blocks(value, path):
@@ -85,7 +81,7 @@ def _user(value: JsonValue, path: str, called: set[str | None]) -> list[Message]
     return [*results, Message("user", text)] if text else results
 
 
-def _assistant(value: JsonValue, path: str) -> Message:
+def _assistant(value: JsonValue, path: str, called: set[str]) -> Message:
     texts, thoughts, calls = [], [], []
     for kind, block, inner in _blocks(value, path):
         match kind:
@@ -96,12 +92,13 @@ def _assistant(value: JsonValue, path: str) -> Message:
             case "tool_use":
                 arguments = read_object(block.get("input") or {}, f"{inner}.input")
                 calls.append(ToolCallPart(read_text(block, "id", inner), read_text(block, "name", inner), arguments))
+                called.add(read_text(block, "id", inner))
             case _:
                 texts.append(_text(kind, block, inner))
     return Message("assistant", _joined(texts), tool_calls=tuple(calls), reasoning=_joined(thoughts) or None)
 
 
-def _result(block: JsonObject, path: str, called: set[str | None]) -> Message:
+def _result(block: JsonObject, path: str, called: set[str]) -> Message:
     """A result that is an error says so to the model."""
     call_id, content = read_text(block, "tool_use_id", path), block.get("content")
     if call_id not in called:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timezone
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
@@ -15,8 +14,12 @@ from starlette.types import Scope
 from server.api.anthropic.errors import REQUEST_ID, draw_request_id
 from server.api.anthropic.messages import Encoder, decode_request, encode_completion
 from server.api.body import read_decoded
+from server.api.page import page
 from server.api.respond import Answer, json_response, respond
-from server.errors import BadRequest, ModelNotFound
+from server.api.timestamp import timestamp
+from server.model_status import ModelStatus
+
+_N_MOST_MODELS = 1000  # of a page
 
 
 def speaks_anthropic(scope: Scope) -> bool:
@@ -60,34 +63,26 @@ async def count_tokens(request: Request) -> Response:
 
 @router.get("/models", include_in_schema=False)
 async def list_models(request: Request) -> Response:
-    """A page of the models that a request may name: from the first on, after one, or before one."""
-    names, asked = list(request.app.state.manager.names()), request.query_params
-    for cursor in {"before_id", "after_id"} & set(asked):
-        if asked[cursor] not in names:
-            raise BadRequest(f"{cursor}: there is no model {asked[cursor]!r}", param=cursor)
-    limit = asked.get("limit", "20")
-    if not re.fullmatch("[1-9][0-9]{0,2}|1000", limit):
-        raise BadRequest("limit must be a number from 1 to 1000", param="limit")
-    first = names.index(asked["after_id"]) + 1 if "after_id" in asked else 0
-    rest = names[first : names.index(asked["before_id"]) if "before_id" in asked else None]
-    page = rest[-int(limit) :] if "before_id" in asked else rest[: int(limit)]
-    data = [_model(name, request.app.state.started_s) for name in page]
-    ends = {"first_id": page[0] if page else None, "last_id": page[-1] if page else None}
-    return _respond({"data": data, "has_more": len(page) < len(rest), **ends})
+    """A page of the models that a request may name; never waits for a model."""
+    state = request.app.state
+    models = [_model(status, state.started_s) for status in await state.manager.describe_all()]
+    return _respond(page(models, request.query_params, _N_MOST_MODELS, after="after_id", before="before_id"))
 
 
 @router.get("/models/{name:path}", include_in_schema=False)
 async def retrieve_model(name: str, request: Request) -> Response:
     """One model."""
-    if name not in request.app.state.manager.names():
-        raise ModelNotFound(f"there is no model {name!r}", param="model")
-    return _respond(_model(name, request.app.state.started_s))
+    state = request.app.state
+    return _respond(_model(await state.manager.describe(name), state.started_s))
 
 
-def _model(name: str, created_s: int) -> dict[str, object]:
-    created_at = datetime.fromtimestamp(created_s, timezone.utc).isoformat()
-    return {"type": "model", "id": name, "display_name": name, "created_at": created_at, "lifecycle": "active"}
+def _model(status: ModelStatus, started_s: float) -> dict[str, object]:
+    details, name = status.details, status.alias
+    created_at = timestamp(started_s if details is None else details.modified_s)
+    n_ctx = status.n_ctx_slot or (details and details.n_ctx_train)
+    model = {"type": "model", "id": name, "display_name": name, "created_at": created_at, "lifecycle": "active"}
+    return {**model, "max_input_tokens": n_ctx, "max_tokens": n_ctx}
 
 
-def _respond(content: dict[str, object]) -> Response:
+def _respond(content: dict[str, Any]) -> Response:
     return json_response(content, headers={REQUEST_ID: draw_request_id()})
