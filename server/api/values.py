@@ -19,6 +19,13 @@ def read_object(value: JsonValue, path: str) -> JsonObject:
     return value
 
 
+def read_string(value: JsonValue, path: str) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise wrong_type(path, "a string", value)
+    return value
+
+
 def read_text(owner: JsonObject, name: str, path: str, default: str | None = None) -> str:
     """The text `name` of the object at `path`; null and absent are the default, if there is one."""
     text = owner.get(name)

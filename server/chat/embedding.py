@@ -45,6 +45,10 @@ class Embeddings:
     vectors: tuple[bytes, ...]
     n_prompt_tokens: int
 
+    def as_lists(self) -> list[list[float]]:
+        """The vectors' numbers, rounded to what tells float32 apart. Two thousand vectors take a second."""
+        return [[float(f"{number:.9g}") for number in floats(vector)] for vector in self.vectors]
+
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:

@@ -1,4 +1,4 @@
-"""The answers of /api/chat and /api/generate: Encoder for streams of JSON lines, encode_completion for whole ones."""
+"""Ollama's answers: Encoder for streams of JSON lines, encode_completion for whole ones, encode_error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from starlette.responses import Response
 from typing_extensions import assert_never
 
 from server.api.lines import MEDIA_TYPE, Line, frame
 from server.api.logprobs import encode_logprobs
-from server.api.ollama.errors import error_body
+from server.api.respond import error_response
 from server.api.timestamp import timestamp
 from server.api.values import parse_call
 from server.chat import types
@@ -28,15 +29,12 @@ class Envelope:
     has_logprobs: bool = False
     started_ns: int = field(default_factory=time.monotonic_ns)
     load_ns: int = 0
-    context: tuple[int, ...] = ()
+    context: list[int] = field(default_factory=list)
 
-    def set_loaded(self) -> None:
-        """The model is there."""
-        self.load_ns = time.monotonic_ns() - self.started_ns
-
-    def set_context(self, tokens: tuple[int, ...]) -> None:
-        """The conversation that a later request may go on from; it stands in the last line."""
-        self.context = tokens
+    @property
+    def age_ns(self) -> int:
+        """Since the request came."""
+        return time.monotonic_ns() - self.started_ns
 
     def line(
         self, text: str = "", thinking: str = "", calls: Sequence[Line] = (), logprobs: Sequence[TokenLogprobs] = ()
@@ -56,18 +54,20 @@ class Envelope:
         """The line as the last one, with what it all took; durations are in nanoseconds."""
         line = {**line, "done": True, "done_reason": reason}
         if self.context:
-            line["context"] = list(self.context)
+            line["context"] = self.context
         if usage is None:
             return line
         return {
             **line,
-            "total_duration": time.monotonic_ns() - self.started_ns,
-            "load_duration": self.load_ns,
-            "prompt_eval_count": usage.n_prompt_tokens,
+            **self.figures(usage.n_prompt_tokens),
             "prompt_eval_duration": round(usage.prompt_s * 1e9),
             "eval_count": usage.n_completion_tokens,
             "eval_duration": round(usage.decode_s * 1e9),
         }
+
+    def figures(self, n_prompt_tokens: int) -> Line:
+        """What every answer of a model says of its work."""
+        return {"total_duration": self.age_ns, "load_duration": self.load_ns, "prompt_eval_count": n_prompt_tokens}
 
 
 @dataclass(slots=True)
@@ -114,8 +114,7 @@ class Encoder:
             return b""
         call = ToolCall(self._call.id, self._call.name, "".join(self._arguments), self._call.is_custom)
         text, calls = _encode_calls([call], self._call.call)
-        self._call = None
-        self._arguments.clear()
+        self._call, self._arguments = None, []
         return frame(self.envelope.line(text, calls=calls))
 
 
@@ -125,6 +124,17 @@ def encode_completion(completion: Completion, envelope: Envelope) -> Line:
     broken, calls = _encode_calls(answer.tool_calls)
     line = envelope.line(answer.text + broken, answer.reasoning, calls, answer.logprobs)
     return envelope.last(line, answer.reason.value, completion.usage)
+
+
+def error_body(error: ServerError) -> Line:
+    """Whole, or a stream's last line. There is no place for the field at fault but the text."""
+    is_named = error.param is None or error.param in error.message
+    return {"error": error.message if is_named else f"{error.param}: {error.message}"}
+
+
+def encode_error(error: ServerError) -> Response:
+    """The response of an error."""
+    return error_response(error, error_body(error))
 
 
 def _encode_calls(calls: Sequence[ToolCall], first: int = 0) -> tuple[str, list[Line]]:

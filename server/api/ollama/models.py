@@ -45,8 +45,8 @@ def encode_show(status: ModelStatus, details: ModelDetails, *, is_verbose: bool)
 
 
 def _listed(status: ModelStatus, details: ModelDetails) -> dict[str, Any]:
-    can = list(capabilities(status))
-    return {**_named(status, details, details.size_bytes), "modified_at": timestamp(details.modified_s), "capabilities": can}
+    more = {"modified_at": timestamp(details.modified_s), "capabilities": list(capabilities(status))}
+    return {**_named(status, details, details.size_bytes), **more}
 
 
 def _running(status: ModelStatus, details: ModelDetails) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Literal
 from converters.constraint import JsonValue
 from server.api.ollama.wire import PLACES, RequestFields, constraint_fields, read_options, read_request
 from server.api.tools import choose, listed_tools, tool
-from server.api.values import read_list, read_object, read_text, read_word
+from server.api.values import read_list, read_object, read_string, read_text, read_word
+from server.chat.embedding import EmbedRequest
 from server.chat.reasoning import parse_effort
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message, Prompt, TextPrompt, ToolCallPart, ToolUse
 from server.constraints import merge_extra_body, read_constraint
@@ -38,7 +39,7 @@ def decode_request(body: JsonObject, limits: RequestLimits, *, is_chat: bool) ->
         sampling=options.sampling(),
         stop=options.stop or (),
         on_length=options.on_length or "complete",
-        max_tokens=options.max_tokens,
+        max_tokens=options.num_predict if (options.num_predict or 0) > 0 else None,  # else to the end of the context
         max_tokens_param="options.num_predict",
         clips_to_context=True,
         constraint=constraint,
@@ -48,6 +49,15 @@ def decode_request(body: JsonObject, limits: RequestLimits, *, is_chat: bool) ->
         param="messages" if is_chat else "prompt",
     )
     return (request if body.get(request.param) else None), fields
+
+
+def decode_inputs(body: JsonObject, name: str) -> tuple[EmbedRequest, RequestFields]:
+    """The texts in the field `name`, one or a list, for their vectors; without any a request only loads its model."""
+    fields, value = read_request(body), body.get(name)
+    entries = [(value, name)] if isinstance(value, str) and value else read_list(value or None, name)
+    texts = tuple(read_string(entry, path) for entry, path in entries)
+    cuts = fields.truncate is not False
+    return EmbedRequest(texts, fields.asked_model, name, isinstance(value, str), cuts, fields.dimensions), fields
 
 
 def _effort(think: bool | str | None, *, is_constrained: bool) -> str | None:

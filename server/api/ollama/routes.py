@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,11 +15,10 @@ from starlette.responses import PlainTextResponse, Response
 from server.api.body import read_decoded
 from server.api.interrupt import run_interruptibly
 from server.api.lines import Line, LineEncoder, last_line
-from server.api.ollama.answer import Encoder, Envelope, encode_completion
-from server.api.ollama.errors import error_body
+from server.api.ollama.answer import Encoder, Envelope, encode_completion, error_body
 from server.api.ollama.models import encode_ps, encode_show, encode_tags, tagged
-from server.api.ollama.request import decode_request
-from server.api.ollama.wire import read_request
+from server.api.ollama.request import decode_inputs, decode_request
+from server.api.ollama.wire import RequestFields, read_request
 from server.api.respond import Answer, json_response, respond, stream
 from server.chat.continuation import generate_on
 from server.chat.model import ModelManager
@@ -99,41 +99,54 @@ async def _pull(manager: ModelManager, name: str | None) -> AsyncGenerator[Line,
 
 
 @router.post("/api/chat")
-async def chat(request: Request) -> Response:
-    """A chat turn, streamed unless `stream` is false; without messages it loads or unloads the model."""
-    return await _generate(request, is_chat=True)
-
-
 @router.post("/api/generate")
-async def generate(request: Request) -> Response:
-    """A completion, the same way."""
-    return await _generate(request, is_chat=False)
-
-
-async def _generate(http: Request, *, is_chat: bool) -> Response:
-    state = http.app.state
+async def generate(http: Request) -> Response:
+    """A chat turn or a completion, streamed unless `stream` is false; without a prompt it loads or unloads the model."""
+    state, is_chat = http.app.state, http.url.path.endswith("/chat")
     decode = partial(decode_request, limits=state.settings.request_limits, is_chat=is_chat)
     request, fields = await read_decoded(http, decode)
-    name = fields.asked_model
-    envelope = Envelope(is_chat, name or tagged(state.manager.default), bool(fields.logprobs))
+    envelope = Envelope(is_chat, fields.asked_model or tagged(state.manager.default), bool(fields.logprobs))
     if request is None and fields.keep_alive == 0:
-        state.manager.unload(name)
+        state.manager.unload(fields.asked_model)
         return json_response(envelope.last(envelope.line(), "unload"))
-    await run_interruptibly(wait_for_model(state.manager, name, _PATIENCE_S), http.receive, state.drain)
-    envelope.set_loaded()
-    if fields.keep_alive is not None:
-        state.manager.touch(name, fields.keep_alive)
+    await _load(http, fields, envelope)
     if request is None:
         return json_response(envelope.last(envelope.line(), "load"))
-    request = replace(request, model=name)
+    request = replace(request, model=fields.asked_model)
     if is_chat and fields.truncate is not False:
         events = generate_fitted(state.service, request)
     elif is_chat or fields.raw:
         events = state.service.generate(request)
     else:
-        events = generate_on(state.service, request, fields.context or (), envelope.set_context)
+        events = generate_on(state.service, request, fields.context or (), envelope.context.extend)
     encoder = Encoder(envelope) if fields.stream is not False else None
     return await respond(http, events, Answer(encoder, partial(encode_completion, envelope=envelope)), state.drain)
+
+
+@router.post("/api/embed")
+@router.post("/api/embeddings")
+async def embed(http: Request) -> Response:
+    """Vectors of texts, each of length 1; the older route takes one text, in `prompt`."""
+    state, is_older = http.app.state, http.url.path.endswith("/embeddings")
+    request, fields = await read_decoded(http, partial(decode_inputs, name="prompt" if is_older else "input"))
+    envelope = Envelope(False, fields.asked_model or tagged(state.manager.default))
+    await _load(http, fields, envelope)
+    vectors, n_tokens = [], 0
+    if request.inputs:
+        found = await run_interruptibly(state.service.embed(request), http.receive, state.drain)
+        vectors, n_tokens = await asyncio.to_thread(found.as_lists), found.n_prompt_tokens
+    if is_older:
+        return json_response({"embedding": vectors[0] if vectors else []})
+    return json_response({"model": envelope.model, "embeddings": vectors, **envelope.figures(n_tokens)})
+
+
+async def _load(http: Request, fields: RequestFields, envelope: Envelope) -> None:
+    """Until the model is there, for as long as it is to stay."""
+    manager = http.app.state.manager
+    await run_interruptibly(wait_for_model(manager, fields.asked_model, _PATIENCE_S), http.receive, http.app.state.drain)
+    envelope.load_ns = envelope.age_ns
+    if fields.keep_alive is not None:
+        manager.touch(fields.asked_model, fields.keep_alive)
 
 
 @router.post("/api/create")

@@ -13,7 +13,6 @@ from server.api.values import read_object
 from server.chat.types import JsonObject
 from server.constraints import NESTED, merge_extra_body
 
-EFFORTS = ("low", "medium", "high", "max")
 PLACES = (*NESTED, "options")
 """Where else a constraint's fields may stand: Open WebUI puts a model's own parameters into `options`."""
 
@@ -27,20 +26,15 @@ _LOADING: dict[str, Any] = {
 
 
 def _think(value: object) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value in EFFORTS):
+    if isinstance(value, bool) or (isinstance(value, str) and value in ("low", "medium", "high", "max")):
         return value
-    raise PydanticCustomError("invalid_type", "must be true, false, {efforts}", {"efforts": " or ".join(EFFORTS)})
+    raise PydanticCustomError("invalid_type", "must be true, false, low, medium, high or max")
 
 
 class _Options(SamplerFields):
     stop: StopStrings | None = None
     num_predict: Annotated[Integer, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     reasoning_effort: String | None = None
-
-    @property
-    def max_tokens(self) -> int | None:
-        """None: to the end of the context, which Ollama writes as -1, -2 or 0."""
-        return self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
 
 
 _OptionFields: type[_Options] = create_model("_OptionFields", __base__=_Options, **_LOADING)

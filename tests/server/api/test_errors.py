@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 
 from server.api.anthropic.errors import encode_error as encode_anthropic
-from server.api.ollama.errors import encode_error as encode_ollama
+from server.api.ollama.answer import encode_error as encode_ollama
 from server.api.openai.errors import encode_error as encode_openai
 from server.api.openai.errors import error_body
 from server.api.responses.routes import encode_error as encode_responses

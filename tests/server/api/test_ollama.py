@@ -379,7 +379,7 @@ async def test_a_pull_that_fails() -> None:
         assert (await served.client.post("/api/pull", json={"model": "fake", "stream": False})).status_code == 500
 
 
-@pytest.mark.parametrize("path", ["chat", "generate", "show", "pull", "delete"])
+@pytest.mark.parametrize("path", ["chat", "generate", "show", "pull", "delete", "embed", "embeddings"])
 async def test_an_unknown_model(served: Served, path: str) -> None:
     body = {"model": "nope", "prompt": "hi", "input": "hi", "messages": HI}
     reply = await served.client.request("DELETE" if path == "delete" else "POST", f"/api/{path}", json=body)
@@ -405,6 +405,47 @@ async def test_what_clients_look_for() -> None:
         assert (
             await served.client.post("http://127.0.0.1:8080//api/chat/", json={"messages": HI, "stream": False})
         ).status_code == 200
+
+
+# ---- vectors
+
+
+async def test_embeddings(served: Served) -> None:
+    answer = (await post(served, "embed", model="fake", input=["a", "bc"], keep_alive="1m")).json()
+    assert (answer["model"], len(answer["embeddings"]), answer["prompt_eval_count"]) == ("fake", 2, 3)
+    assert all(type(number) is float for vector in answer["embeddings"] for number in vector)
+    assert answer["total_duration"] >= answer["load_duration"] >= 0
+    one = (await post(served, "embed", input="a")).json()
+    assert one["embeddings"] == answer["embeddings"][:1]
+    assert (await post(served, "embeddings", prompt="a")).json() == {"embedding": one["embeddings"][0]}
+    assert served.app.state.manager.touched == [("fake", 60.0)]
+
+
+async def test_nothing_to_embed_loads_the_model(served: Served) -> None:
+    for value in ("", [], None):
+        assert (await post(served, "embed", input=value)).json()["embeddings"] == []
+    assert (await post(served, "embeddings")).json() == {"embedding": []}
+    assert served.engine.embedded == []
+
+
+async def test_inputs_that_are_too_long_are_cut_unless_the_request_says_no(served: Served) -> None:
+    assert (await post(served, "embed", input="x" * 999)).json()["prompt_eval_count"] == served.engine.info.n_ctx_embed
+    check_refusal(await post(served, "embed", input=["a", "x" * 999], truncate=False), "input[1]")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": 5}, "input"),
+        ({"input": ["a", 5]}, "input[1]"),
+        ({"input": "a", "dimensions": 5}, "dimensions"),
+        ({"input": "a", "dimensions": "x"}, "dimensions"),
+        ({"input": "a", "keep_alive": "x"}, "keep_alive"),
+        ({"input": "a", "truncate": 1}, "truncate"),
+    ],
+)
+async def test_refusals_of_inputs(served: Served, fields: dict[str, Any], param: str) -> None:
+    check_refusal(await post(served, "embed", **fields), param)
 
 
 # ---- what is refused
