@@ -52,7 +52,7 @@ def write_call(call: Call, key: str) -> str:
 
 def tool_lines(tools: Sequence[Mapping[str, JsonValue]]) -> str:
     """The tools, one JSON text a line."""
-    return "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return "\n".join(json.dumps(tool, ensure_ascii=False, default=float) for tool in tools)
 
 
 # ---- parser

@@ -128,7 +128,7 @@ def _read_object(text: str) -> Mapping[str, object]:
 
 
 def _write_value(value: object, is_text: bool) -> str:
-    return value if isinstance(value, str) and is_text else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) and is_text else json.dumps(value, ensure_ascii=False, default=float)
 
 
 # ---- parser

@@ -264,3 +264,12 @@ async def test_every_choice_has_calls_of_its_own() -> None:
         choices = (await served.chat(tools=TOOLS, n=2)).json()["choices"]
         ids = [choice["message"]["tool_calls"][0]["id"] for choice in choices]
         assert len(set(ids)) == 2
+
+
+async def test_fractions_in_tools_and_calls_reach_the_prompt(served: Served) -> None:
+    tool = function("share", part={"type": "number", "minimum": 0.25})
+    call = {"id": "c", "type": "function", "function": {"name": "share", "arguments": '{"part": 0.75}'}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+    assert (await served.chat(tools=[tool], messages=messages)).status_code == 200
+    for number in ("0.25", "0.75"):
+        assert number in str(served.engine.requests[-1].prompt)
