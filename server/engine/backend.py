@@ -72,6 +72,9 @@ class Vocabulary(Protocol):
     def longest_piece(self) -> int:
         """The most bytes that one token spells."""
 
+    def begins_token(self, text: bytes) -> bool:
+        """Whether a token of text that is longer than `text` begins with it."""
+
     def byte_token(self, byte: int) -> int | None:
         """The token that spells this one byte."""
 

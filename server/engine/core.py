@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import TypeAlias
 
@@ -147,16 +148,24 @@ class Core:
     # -- the batches
 
     def _decode(self, sequences: list[Sequence]) -> None:
-        """One token of each sequence, then the draw of the next."""
-        batch = Batch()
+        """What each sequence has taken, and then its next token: sequences with as many tokens go together.
+
+        One token has other sums than several, so how many a sequence decodes at a time must not depend on the others.
+        """
+        groups: dict[int, list[Sequence]] = {}
         for sequence in sequences:
-            assert sequence.next_token is not None
-            batch.add(sequence.next_token, sequence.position, sequence.seq_id, output=True)
-            sequence.next_token = None
-            sequence.position += 1
+            groups.setdefault(len(sequence.next_tokens), []).append(sequence)
+        for n_tokens, group in groups.items():
+            n_most = max(1, self._backend.n_batch // n_tokens)
+            for start in range(0, len(group), n_most):
+                self._decode_group(group[start : start + n_most])
+
+    def _decode_group(self, sequences: list[Sequence]) -> None:
+        batch = Batch()
+        rows = [sequence.put(batch) for sequence in sequences]
         jobs = {sequence.job.id: sequence.job for sequence in sequences}
         if self._attempt(jobs.values(), lambda: self._backend.decode(batch)):
-            for row, sequence in enumerate(sequences):
+            for row, sequence in zip(rows, sequences, strict=True):
                 self._advance(sequence, self._backend.logits(row))
 
     def _read(self, share: Share) -> None:
@@ -249,16 +258,27 @@ class Core:
             self._accept(sequence, token, logits)
 
     def _advance_ruled(self, sequence: Sequence, logits: Logits) -> None:
+        """A token, and those that are known to come after it: they join the next batch."""
         if sequence.course is None:
             sequence.course = self._begin_course(sequence)
         course = sequence.course
         try:
-            choice = course.choose(lambda: self._draw(sequence, course, logits), sequence.n_left)
-            is_taken = not isinstance(choice, Step) or not choice.is_forced or sequence.sampler.force(choice.token)
+            self._choose(sequence, course, logits)
+            while sequence.can_run_ahead and course.knows_next(sequence.n_left):
+                if not self._choose(sequence, course, None):
+                    return
         except TooManyStacks:
             self._fail(sequence, "the grammar has too many readings of this text")
-            return
-        match choice if is_taken else DeadEnd():
+
+    def _choose(self, sequence: Sequence, course: Course, logits: Logits | None) -> bool:
+        """Take a token or end the choice; without `logits` one that is known: False where that was refused."""
+        choice = course.choose(lambda: self._draw(sequence, course, logits), sequence.n_left)
+        if isinstance(choice, Step) and choice.is_forced and not sequence.sampler.force(choice.token):
+            if choice.is_certain:
+                course.distrust()
+                return logits is not None and self._choose(sequence, course, logits)
+            choice = DeadEnd()
+        match choice:
             case FinishReason() as reason:
                 self._finish(sequence, reason)
             case DeadEnd():
@@ -269,6 +289,7 @@ class Core:
                 self._accept(sequence, token, logits)
             case other:
                 assert_never(other)
+        return True
 
     def _begin_course(self, sequence: Sequence) -> Course:
         assert sequence.job.route is not None
@@ -276,21 +297,24 @@ class Core:
         course.begin(sequence.n_left)
         return course
 
-    def _draw(self, sequence: Sequence, course: Course, logits: Logits) -> int | None:
+    def _draw(self, sequence: Sequence, course: Course, logits: Logits | None) -> int | None:
+        assert logits is not None, "a token that isn't known"
         token = sequence.sampler.draw(logits)
+        if token is None and course.relax():
+            token = sequence.sampler.draw(logits)
         if token is None and sequence.job.request.unconstrained_on_failure:
             logger.warning("request %d: the grammar permits no token, going on without it", sequence.job.id)
             course.drop()
             return sequence.sampler.draw(logits)
         return token
 
-    def _accept(self, sequence: Sequence, token: int, logits: Logits) -> None:
-        """The sampler has taken `token`."""
+    def _accept(self, sequence: Sequence, token: int, logits: Logits | None) -> None:
+        """The sampler has taken `token`, whose scores are in `logits`, where any are wanted."""
         job, course = sequence.job, sequence.course
         sequence.n_tokens += 1
         sequence.first_token_at = sequence.first_token_at or time.monotonic()
         n_top = job.request.logprobs
-        scores = None if n_top is None else self._backend.score(logits, token, n_top)
+        scores = None if n_top is None or logits is None else self._backend.score(logits, token, n_top)
         piece = self._visible_piece(job, token)
         is_thought = course is not None and course.is_thought(token)
         released = sequence.text.push(piece, scores, stops=not is_thought)
@@ -305,7 +329,7 @@ class Core:
         elif sequence.n_left <= 0:
             self._finish(sequence, FinishReason.LENGTH)
         else:
-            sequence.next_token = token
+            sequence.next_tokens.append(token)
 
     def _visible_piece(self, job: Job, token: int) -> bytes:
         """What the token adds to the text: control tokens nothing, unless the grammar names them."""
@@ -313,8 +337,14 @@ class Core:
         return b"" if vocabulary.is_control(token) and token not in job.visible else vocabulary.piece(token)
 
     def _tell(self, sequence: Sequence, released: Released) -> None:
-        if not released.is_empty:
-            self._events.append(TextChunk(sequence.job.id, sequence.index, released.text, released.n_tokens, released.logprobs))
+        if released.is_empty:
+            return
+        chunk = TextChunk(sequence.job.id, sequence.index, released.text, released.n_tokens, released.logprobs)
+        last = self._events[-1] if self._events else None
+        if isinstance(last, TextChunk) and (last.id, last.index) == (chunk.id, chunk.index):
+            self._events[-1] = _joined(last, chunk)
+            return
+        self._events.append(chunk)
 
     def _finish(self, sequence: Sequence, reason: FinishReason, released: Released | None = None) -> None:
         """`released` is given where a stop string has ended the text; else what was held back comes out."""
@@ -340,6 +370,7 @@ class Core:
         self._end(sequence)
 
     def _end(self, sequence: Sequence) -> None:
+        sequence.next_tokens = []
         sequence.sampler.free()
         self._scheduler.end(sequence)
         self._cells.release(sequence)
@@ -354,3 +385,13 @@ class Core:
             else:
                 self._backend.remove_sequence(sequence.seq_id)
         job.free_samplers()
+
+
+def _joined(first: TextChunk, then: TextChunk) -> TextChunk:
+    """Two pieces of a choice's text as one."""
+    return replace(
+        first,
+        text=first.text + then.text,
+        n_tokens=first.n_tokens + then.n_tokens,
+        logprobs=first.logprobs + then.logprobs,
+    )

@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from server.engine.backend import TokenSampler
+from server.engine.fast_forward import Spacing
 from server.engine.messages import FinishReason
 from server.engine.route import Block, Opening, Route, Ruling
 from server.engine.spelling import Speller
@@ -41,10 +42,11 @@ _BLOCK = (_Phase.THINKING, _Phase.RULED_THINKING, _Phase.GAP)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next token. `is_forced`: it wasn't drawn."""
+    """The next token. `is_forced`: it wasn't drawn; `is_certain`: because the grammar leaves no choice."""
 
     token: int
     is_forced: bool
+    is_certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ class Course:
         self._sampler = sampler
         self._speller = speller
         self._is_eog = is_eog
-        self._forced: deque[int] = deque()
+        self._forced: deque[int] = deque()  # what is written whatever the model would
+        self._certain: deque[int] = deque()  # what the grammar leaves no choice about
+        self._spacing = Spacing()
         self._then: Callable[[], None] | None = None  # when the forced tokens are taken
         self._phase = _Phase.FREE
         self._walk: Walk | None = None
@@ -102,23 +106,55 @@ class Course:
 
     def choose(self, draw: Draw, n_left: int) -> Choice:
         """The next token, or how the reply ends without one. `draw` is called at most once; `n_left` tokens may come."""
-        if not self._forced and self._must_close(n_left):
-            self._close_block()
+        self._close_in_time(n_left)
         if self._forced:
             return self._next_forced()
         if self.ended is not None:
             return self.ended
-        token = draw()
+        is_certain = self._is_certain()
+        token = self._certain[0] if is_certain else draw()
         if token is None:
             return DeadEnd()
         refused = self._review(token, n_left)
         if refused is not None:
             return refused
-        return self._next_forced() if self._forced else Step(token, is_forced=False)
+        if self._forced:
+            return self._next_forced()
+        if is_certain:
+            self._certain.popleft()
+        self.n_forced += is_certain
+        return Step(token, is_certain, is_certain)
+
+    def knows_next(self, n_left: int) -> bool:
+        """Whether `choose` will not draw."""
+        self._close_in_time(n_left)
+        return bool(self._forced) or self.ended is not None or self._is_certain()
+
+    def _close_in_time(self, n_left: int) -> None:
+        if not self._forced and self._must_close(n_left):
+            self._close_block()
+
+    def _is_certain(self) -> bool:
+        """Whether the grammar leaves no choice about the next token."""
+        if not self._certain and self._walk is not None and self._offered is None and self._phase in _RULED:
+            self._certain.extend(self._walk.forced())
+        return bool(self._certain)
 
     def _next_forced(self) -> Step:
+        self._certain.clear()
         self.n_forced += 1
         return Step(self._forced.popleft(), is_forced=True)
+
+    def distrust(self) -> None:
+        """The sampler refused a certain token, which would be a bug of ours: from here on everything is drawn."""
+        logger.error("the native grammar refuses what the reference matcher holds for certain")
+        self.n_forced -= 1
+        self._certain.clear()
+        self.relax()
+
+    def relax(self) -> bool:
+        """Give up what the grammar doesn't ask for: the spacing. False where there is none to give up."""
+        return self._walk is not None and self._walk.relax()
 
     def _review(self, token: int, n_left: int) -> Choice | None:
         """Whether a drawn token is taken as it is: if not, the reply ends, or other tokens are forced."""
@@ -152,6 +188,7 @@ class Course:
         if self._walk is None or not self._completes or self._walk.fits_after(token, self._n_room(n_left) - 1):
             return None
         completion = self._walk.completion()
+        self._walk.relax()
         if completion:
             self._force(completion, None if self._phase is _Phase.RULED_THINKING else self._end_cut)
             return None
@@ -192,7 +229,7 @@ class Course:
             logger.error("the reference matcher refuses token %d, which the native grammar permits", token)
             self._walk = None
             self._sampler.set_reference(None)
-        if self._then is None and self._sampler.must_end():
+        if self._then is None and not self._certain and self._sampler.must_end():
             self._end_phase()
 
     def _end_phase(self) -> None:
@@ -290,13 +327,17 @@ class Course:
 
     def _free(self, phase: _Phase) -> None:
         """Nothing rules from here on, and nothing is looked for."""
+        self._certain.clear()
         self._phase, self._walk, self._watch = phase, None, Watch(())
         self._sampler.set_grammar(None)
 
     def _hold(self, phase: _Phase, ruling: Ruling, offered: int | None = None, *, is_first: bool = False) -> None:
         """`is_first`: the reply begins, and the sampler may have this grammar already."""
         self._phase, self._watch = phase, Watch(())
+        self._certain.clear()
         self._walk = None if ruling.new_walk is None else ruling.new_walk()
+        if self._walk is not None:
+            self._walk.spacing = self._spacing
         self._completes = self._route.on_length != "cut" and ruling.cost is not None
         if not (is_first and self._route.first_grammar is not None):
             self._sampler.set_grammar(ruling.grammar, offered)

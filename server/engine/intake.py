@@ -60,7 +60,7 @@ class Refusal(Exception):
 class Intake:
     """Takes all messages but Load, from one thread. What the step loop should see goes to `inbox`, answers to `emit`."""
 
-    def __init__(self, backend: Backend, inbox: Inbox, emit: Callable[[ToParent], None]) -> None:
+    def __init__(self, backend: Backend, inbox: Inbox, emit: Callable[[ToParent], None], fast_forward: bool = True) -> None:
         self._backend = backend
         self._inbox = inbox
         self._emit = emit
@@ -68,6 +68,7 @@ class Intake:
         self._constrained = ThreadPoolExecutor(1, "intake-grammar")
         self._questions = ThreadPoolExecutor(1, "intake-questions")
         self._speller = Speller(backend.vocabulary)
+        self._fast_forward = fast_forward
         self._rulings: dict[str, Ruling | GrammarRejected] = {}
         self._lock = threading.Lock()
         self._preparing: set[int] = set()
@@ -149,7 +150,13 @@ class Intake:
         if message.key not in self._rulings:
             try:
                 grammar = self._backend.compile_grammar(message.gbnf)
-                self._rulings[message.key] = make_ruling(grammar, message.tables, self._speller, self._backend.info.n_ctx_slot)
+                self._rulings[message.key] = make_ruling(
+                    grammar,
+                    message.tables,
+                    self._speller,
+                    self._backend.info.n_ctx_slot,
+                    fast_forward=self._fast_forward,
+                )
             except GrammarRejected as error:
                 self._rulings[message.key] = error
 

@@ -10,7 +10,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import llama_cpp as lib
@@ -22,13 +22,13 @@ from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
 from server.engine.llama_embedding import NativeEmbeddings, is_generative, pooling_of, rank_frame
+from server.engine.llama_vocabulary import LlamaVocabulary
 from server.engine.logprobs import score_row
-from server.engine.mask import GrammarMask, Ids, Mask, VocabularyIndex
+from server.engine.mask import GrammarMask, Ids, Mask
 from server.engine.messages import ModelInfo, ModelSpec, Sampling, TokenLogprobs
 from server.engine.mirostat import Mirostat
 from server.engine.prototypes import Prototypes
 from server.engine.sampling import Candidates, SequenceSampler, Stage, rules_of
-from server.engine.special import SpecialCuts
 from server.engine.threads import default_threads
 
 _DEFAULT_CTX = 8192
@@ -40,11 +40,6 @@ _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
 _LEAST_OUTPUTS = 32
 _CTX_STEP = 256  # llama.cpp rounds a slot's context up to a multiple of this
-_CONTROL = 8  # attributes of tokens
-_NO_TEXT = 1 | _CONTROL  # 1: unknown
-_STRIPS_BEFORE = 128
-_LONG_TEXT = 4096  # characters
-_SENTENCEPIECE = 1  # LLAMA_VOCAB_TYPE_SPM
 
 
 class LoadError(Exception):
@@ -229,89 +224,6 @@ class PristineGrammar:
         lib.llama_sampler_free(self._sampler)
 
 
-# ---- the vocabulary
-
-
-class LlamaVocabulary:
-    """`backend.Vocabulary` over llama.cpp's. Pieces are cached; the index over all of them is made when first needed."""
-
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-        self.n_tokens = int(lib.llama_vocab_n_tokens(handle))
-        self._pieces: dict[int, bytes] = {}
-
-    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
-        if not parse_special or len(text) < _LONG_TEXT or lib.llama_vocab_get_add_eos(self.handle):
-            return self._tokenize(text, add_special, parse_special)
-        parts = enumerate(self._special_cuts.parts(text))
-        return tuple(token for i, part in parts for token in self._tokenize(part, add_special and not i, True))
-
-    def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> tuple[int, ...]:
-        data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
-        n_most = len(data) + 8
-        while True:
-            tokens = (lib.llama_token * n_most)()
-            n_found = lib.llama_tokenize(self.handle, data, len(data), tokens, n_most, add_special, parse_special)
-            if n_found >= 0:
-                return tuple(tokens[:n_found])
-            n_most = -n_found
-
-    @cached_property
-    def _special_cuts(self) -> SpecialCuts:
-        """At control tokens, but for those that swallow the space before them."""
-        attributes = ((token, lib.llama_vocab_get_attr(self.handle, token)) for token in range(self.n_tokens))
-        tokens = [token for token, attribute in attributes if attribute & _CONTROL and not attribute & _STRIPS_BEFORE]
-        return SpecialCuts(self.piece(token).decode("utf-8", "ignore") for token in tokens)
-
-    @cached_property
-    def longest_piece(self) -> int:
-        return max((len(self.piece(token)) for token in range(self.n_tokens)), default=1)
-
-    def piece(self, token: int) -> bytes:
-        if (piece := self._pieces.get(token)) is None:
-            piece = self._pieces[token] = self._native_piece(token)
-        return piece
-
-    def _native_piece(self, token: int) -> bytes:
-        size = _PIECE_BYTES
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            length = lib.llama_token_to_piece(self.handle, token, buffer, size, 0, True)
-            if length >= 0:
-                return buffer.raw[:length]
-            size = -length
-
-    def byte_token(self, byte: int) -> int | None:
-        return self.index.byte_tokens.get(byte)
-
-    def is_eog(self, token: int) -> bool:
-        return bool(lib.llama_vocab_is_eog(self.handle, token))
-
-    def is_control(self, token: int) -> bool:
-        return bool(lib.llama_vocab_is_control(self.handle, token))
-
-    @property
-    def fallback_start(self) -> int | None:
-        for token in (lib.llama_vocab_bos(self.handle), lib.llama_vocab_eos(self.handle)):
-            if token >= 0:
-                return int(token)
-        return None
-
-    @property
-    def is_sentencepiece(self) -> bool:
-        """Whether words begin with a space of their own, at the start of a text too."""
-        return bool(lib.llama_vocab_type(self.handle) == _SENTENCEPIECE)
-
-    @cached_property
-    def index(self) -> VocabularyIndex:
-        """All tokens by kind and first byte (a tenth of a second for 49k tokens)."""
-        tokens = range(self.n_tokens)
-        attributes = (lib.llama_vocab_get_attr(self.handle, token) for token in tokens)
-        no_text = np.fromiter((bool(attribute & _NO_TEXT) for attribute in attributes), dtype=np.bool_, count=self.n_tokens)
-        eogs = np.fromiter(map(self.is_eog, tokens), dtype=np.bool_, count=self.n_tokens)
-        return VocabularyIndex([self.piece(token) for token in tokens], no_text, eogs)
-
-
 # ---- the model
 
 
@@ -329,7 +241,7 @@ class LlamaBackend:
         self._log.clear()
         lib.llama_backend_init()
         self._model = self._load(spec)
-        self.vocabulary = LlamaVocabulary(lib.llama_model_get_vocab(self._model))
+        self.vocabulary = LlamaVocabulary(lib, lib.llama_model_get_vocab(self._model))
         n_train = int(lib.llama_model_n_ctx_train(self._model))
         self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
         self.n_batch = max(spec.n_batch, spec.n_slots)

@@ -131,8 +131,8 @@ class GrammarMask:
         """Whether the text so far is a sentence of the grammar: exactly then are end-of-generation tokens permitted."""
         if self._can_end is None:
             eogs = self._index.eog_ids
-            permits_end = bool(len(eogs)) and self._native.permits(int(eogs[0]))
-            self._can_end = permits_end and (self._reference is None or self._reference.may_end())
+            may_end = self._reference is None or self._reference.may_end()
+            self._can_end = may_end and bool(len(eogs)) and self._native.permits(int(eogs[0]))
         return self._can_end
 
     def must_end(self) -> bool:
@@ -157,7 +157,7 @@ class GrammarMask:
             return True
         if token in self._index.eogs:
             return self.can_end
-        return self._native.permits(token) and (self._reference is None or self._reference.permits(token))
+        return (self._reference is None or self._reference.permits(token)) and self._native.permits(token)
 
     @property
     def is_doubted(self) -> bool:

@@ -32,7 +32,10 @@ class FailureKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay."""
+    """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
+
+    fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3).
+    """
 
     path: str
     n_ctx: int | None = None
@@ -42,6 +45,7 @@ class ModelSpec:
     n_batch: int = 512
     embedding: bool = False
     max_waiting: int = 64
+    fast_forward: bool = True
 
 
 Pooling: TypeAlias = Literal["mean", "cls", "last", "rank"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from converters.grammar.match import Matcher
 from server.engine.backend import Grammar, GrammarRejected
+from server.engine.fast_forward import FastForward
 from server.engine.messages import EngineRequest, OnLength, Thinking
 from server.engine.spelling import Speller
 from server.engine.walk import Walk
@@ -84,8 +85,11 @@ class Route:
         return (0 if block.is_open else len(block.start)) + inside + len(block.gap) + self.answer.cost
 
 
-def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int) -> Ruling:
-    """A grammar with its matcher's tables; without tables nothing is promised of it. `n_ctx`: tokens of a slot's context."""
+def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int, *, fast_forward: bool) -> Ruling:
+    """A grammar with its matcher's tables; without tables nothing is promised of it. `n_ctx`: tokens of a slot's context.
+
+    `fast_forward`: whether forced text is found out, and not drawn.
+    """
     if not tables:
         return Ruling(grammar, None, None)
     first = Matcher.from_tables(tables, _MATCHER_ENTRIES)
@@ -93,7 +97,8 @@ def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int) -
     ids = {name: token for name in names if (token := speller.named(name)) is not None}
     matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS)  # of the thread that walks
     matcher.bind_tokens(ids)
-    return Ruling(grammar, lambda: Walk(matcher, speller, ids), _cost(first, speller, ids, n_ctx))
+    forward = FastForward(matcher, speller, ids) if fast_forward else None
+    return Ruling(grammar, lambda: Walk(matcher, speller, ids, forward), _cost(first, speller, ids, n_ctx))
 
 
 def _cost(matcher: Matcher, speller: Speller, ids: dict[str, int], n_ctx: int) -> int | None:

@@ -6,12 +6,14 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from server.engine.backend import Logits, SavedSequence, TokenSampler
+from server.engine.backend import Batch, Logits, SavedSequence, TokenSampler
 from server.engine.course import Course
 from server.engine.messages import EngineRequest, TokenLogprobs
 from server.engine.prefix import n_reusable
 from server.engine.route import Route
 from server.engine.text import TextAssembler
+
+_LONGEST_RUN = 32  # tokens of a choice in one decode, which others wait for
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +92,7 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One choice. `next_token` was drawn and isn't decoded yet; `position` is where it goes."""
+    """One choice. `next_tokens` were taken and aren't decoded yet; `position` is where the first of them goes."""
 
     job: Job
     index: int
@@ -99,7 +101,7 @@ class Sequence:
     text: TextAssembler
     position: int
     course: Course | None = None
-    next_token: int | None = None
+    next_tokens: list[int] = field(default_factory=list)
     n_tokens: int = 0
     first_token_at: float = 0.0
 
@@ -110,8 +112,23 @@ class Sequence:
 
     @property
     def can_decode(self) -> bool:
-        """Whether there is a token to run the model on."""
-        return self.next_token is not None
+        """Whether there are tokens to run the model on."""
+        return bool(self.next_tokens)
+
+    @property
+    def can_run_ahead(self) -> bool:
+        """Whether tokens that need no drawing may be taken before those before them are decoded: not where each is scored."""
+        return self.job.request.logprobs is None and 0 < len(self.next_tokens) < _LONGEST_RUN
+
+    def put(self, batch: Batch) -> int:
+        """Add the next tokens to a batch, which is to be decoded; the index of the last one, whose logits are wanted."""
+        row = 0
+        last = self.position + len(self.next_tokens) - 1
+        for token in self.next_tokens:
+            row = batch.add(token, self.position, self.seq_id, output=self.position == last)
+            self.position += 1
+        self.next_tokens = []
+        return row
 
     @property
     def decode_s(self) -> float:

@@ -20,6 +20,7 @@ class Speller:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self.tokens = lru_cache(_N_REMEMBERED)(self._tokens)
+        self.settled = lru_cache(_N_REMEMBERED)(self._settled)
 
     @property
     def longest_piece(self) -> int:
@@ -46,6 +47,23 @@ class Speller:
         head = self._bytes(text[: len(text) - len(whole)])
         rest = self._whole(whole)
         return None if head is None or rest is None else head + rest
+
+    def _settled(self, text: bytes, goes_on: bool) -> tuple[int, ...] | None:
+        """The tokens of plain text that stay the same whatever follows it; all of them where the text doesn't go on.
+
+        Left out is the longest run at the end whose bytes a longer token begins with: the model might write that one.
+        """
+        tokens = self.tokens(text)
+        if tokens is None or not goes_on:
+            return tokens
+        n_kept, tail = len(tokens), b""
+        for place in range(len(tokens) - 1, -1, -1):
+            tail = self.piece(tokens[place]) + tail
+            if len(tail) >= self.longest_piece:
+                break
+            if self._vocabulary.begins_token(tail):
+                n_kept = place
+        return tokens[:n_kept]
 
     def _whole(self, text: bytes) -> tuple[int, ...] | None:
         if not text:

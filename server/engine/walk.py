@@ -7,10 +7,11 @@ wrong: tokens that grammars name, the end after half a character, and characters
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from converters.grammar.expr import Token
 from converters.grammar.match import Matcher, State
+from server.engine.fast_forward import FastForward, Spacing
 from server.engine.spelling import Speller
 
 _CHAR_BYTES = 4
@@ -20,20 +21,27 @@ _N_TRIED = 16  # ways to end half a character
 class Walk:
     """A walk from the start of a grammar. `ids` has the tokens that the grammar names by text.
 
-    A matcher serves all walks of one thread, and no other thread.
+    A matcher serves all walks of one thread, and no other thread. With `forward` the walk tells forced text, and keeps to the
+    `spacing` that the reply has.
     """
 
-    def __init__(self, matcher: Matcher, speller: Speller, ids: Mapping[str, int]) -> None:
+    def __init__(self, matcher: Matcher, speller: Speller, ids: Mapping[str, int], forward: FastForward | None = None) -> None:
         self._matcher = matcher
         self._speller = speller
         self._ids = ids
+        self._forward = forward
+        self.spacing = Spacing()
         self._state: State = matcher.start
         self._half = b""  # of a character
+        self._last = ""  # character of the text
         self._ahead: tuple[int, State | None, bytes] | None = None
 
     def permits(self, token: int) -> bool:
         """Whether `token` may come next."""
-        return self._after(token) is not None
+        if self._after(token) is None:
+            return False
+        wanted = self.spacing.is_spaced
+        return wanted is None or all(is_spaced is wanted for is_spaced in self._separations(token))
 
     def may_end(self) -> bool:
         """Whether the text so far is a sentence."""
@@ -44,8 +52,35 @@ class Walk:
         after = self._after(token)
         if after is None or self._ahead is None:
             return False
+        if self._forward is not None:
+            self._note(token)
         self._state, self._half, self._ahead = after, self._ahead[2], None
         return True
+
+    def _note(self, token: int) -> None:
+        """Learn how the reply is spaced, once."""
+        if self.spacing.is_spaced is None:
+            self.spacing.is_spaced = next(self._separations(token), None)
+        text = self._speller.piece(token).decode("utf-8", "ignore")
+        self._last = text[-1:] or self._last
+
+    def _separations(self, token: int) -> Iterator[bool]:
+        """What `token` says where a space is possible and not necessary."""
+        text = self._speller.piece(token).decode("utf-8", "ignore")
+        if self._forward is None or not ("," in text or ":" in text or self._last in (",", ":")):
+            return iter(())
+        return self._forward.separations(self._state, self._last, text)
+
+    def forced(self) -> tuple[int, ...]:
+        """The tokens that must come next, as far as they are certain."""
+        if self._forward is None:
+            return ()
+        return self._forward.tokens(self._state, self._last, self.spacing.is_spaced)
+
+    def relax(self) -> bool:
+        """Keep to no spacing, and force nothing, from here on; False where it was so."""
+        was_strict, self._forward, self.spacing = self._forward is not None, None, Spacing()
+        return was_strict
 
     def fits_after(self, token: int, n_tokens: int) -> bool:
         """Whether, once `token` is taken, `n_tokens` are enough to complete the text."""

@@ -66,7 +66,7 @@ class Worker:
         except LoadError as error:
             self._refuse(str(error))
         inbox: Inbox = SimpleQueue()
-        self._intake = Intake(backend, inbox, self._send)
+        self._intake = Intake(backend, inbox, self._send, load.spec.fast_forward)
         core = Core(backend, load.spec.max_waiting)
         self._send(Ready(backend.info))
         self._intake_ready.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,9 @@ class FakeVocabulary:
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>" if token == END else b"<markup>"
+
+    def begins_token(self, text: bytes) -> bool:
+        return False
 
     def byte_token(self, byte: int) -> int | None:
         return byte
@@ -195,7 +199,8 @@ class FakeBackend:
         assert 0 < len(batch) <= self.n_batch
         assert sum(batch.outputs) <= self.n_outputs
         if len(set(batch.seq_ids)) > 1:
-            assert batch.seq_ids == sorted(set(batch.seq_ids)), "one token of each, in rising order"
+            assert batch.seq_ids == sorted(batch.seq_ids), "in rising order"
+            assert len(set(Counter(batch.seq_ids).values())) == 1, "as many tokens of each"
         self.batches.append(batch)
         if self.token_s:
             time.sleep(self.token_s * len(batch))
