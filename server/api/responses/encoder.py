@@ -20,6 +20,14 @@ from server.api.sse import frame
 from server.chat import types
 from server.errors import ServerError
 
+_KINDS = {
+    # type of an item → how its id begins, what the events of its text are called, where a call has its text
+    "message": ("msg", "output_text", ""),
+    "reasoning": ("rs", "reasoning_text", ""),
+    "function_call": ("fc", "function_call_arguments", "arguments"),
+    "custom_tool_call": ("ctc", "custom_tool_call_input", "input"),
+}
+
 
 def encode_usage(usage: types.Usage) -> dict[str, Any]:
     """Tokens of the whole answer."""
@@ -34,19 +42,23 @@ def encode_usage(usage: types.Usage) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _OpenItem:
-    """The item that is being written. `events` begins the names of its text's events; `key`: where a call has its text."""
+    """The item that is being written."""
 
     item: dict[str, Any]
-    events: str
-    key: str = ""
-    text: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     logprobs: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All of it that has come."""
+        return "".join(self.pieces)
 
     @property
     def part(self) -> dict[str, Any]:
         """The content of a message or of reasoning, as far as it has come."""
-        text = {"type": self.events, "text": "".join(self.text)}
-        return text if self.events == "reasoning_text" else {**text, "annotations": [], "logprobs": self.logprobs}
+        if self.item["type"] == "reasoning":
+            return {"type": "reasoning_text", "text": self.text}
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": list(self.logprobs)}
 
 
 @dataclass(slots=True)
@@ -63,7 +75,7 @@ class Encoder:
     _output: list[dict[str, Any]] = field(default_factory=list)
     _open: _OpenItem | None = None
     _logprobs: list[dict[str, Any]] = field(default_factory=list)  # of text that is still to come
-    _is_cut: bool = False
+    _status: str = "completed"
     _final: dict[str, Any] = field(default_factory=dict)
 
     def encode(self, event: types.Event) -> bytes:
@@ -76,15 +88,15 @@ class Encoder:
             case types.TextDelta(text=text, logprobs=logprobs):
                 return self._text(text, logprobs)
             case types.ReasoningDelta(text=text):
-                return self._begin("reasoning") + self._delta(text, content_index=0)
+                return self._begin("reasoning", summary=[], content=[]) + self._delta(text, content_index=0)
             case types.CallStarted():
-                return self._begin_call(event)
+                return self._call(event)
             case types.ArgumentsDelta(text=text):
                 return self._delta(text)
             case types.ChoiceCompleted(reason=reason):
-                self._is_cut = reason is types.FinishReason.LENGTH
-                is_empty = not self._output and self._open is None
-                return (self._begin("message") if is_empty else b"") + self._end(self._status)
+                self._status = "incomplete" if reason is types.FinishReason.LENGTH else "completed"
+                begun_empty = b"" if self._output or self._open else self._begin_message()
+                return begun_empty + self._end(self._status)
             case types.Completed(usage=usage):
                 return self._finish(usage)
             case types.PromptEcho():
@@ -119,7 +131,7 @@ class Encoder:
         if not text:
             return b""
         carried = self._carried(text)
-        begun = self._begin("message")
+        begun = self._begin_message()
         if self._open is not None:
             self._open.logprobs += carried
         return begun + self._delta(text, content_index=0, logprobs=carried)
@@ -135,55 +147,48 @@ class Encoder:
             n_bytes -= len(waiting[first]["bytes"])
         return waiting[first:]
 
-    def _begin(self, kind: str) -> bytes:
-        """Open a message or reasoning, unless that is what is open."""
+    def _call(self, event: types.CallStarted) -> bytes:
+        kind = "custom_tool_call" if event.is_custom else "function_call"
+        fields = {"call_id": event.id, "name": event.name, _KINDS[kind][2]: ""}
+        if event.name in self.asked.names:
+            fields["namespace"], fields["name"] = self.asked.names[event.name]
+        return self._end() + self._begin(kind, **fields)
+
+    def _begin_message(self) -> bytes:
+        begun = self._begin("message", role="assistant", content=[])
+        empty = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        return begun and begun + self._send_inside("content_part.added", content_index=0, part=empty)
+
+    def _begin(self, kind: str, **fields: Any) -> bytes:
+        """Open an item, unless one of that kind is open."""
         if self._open is not None and self._open.item["type"] == kind:
             return b""
         ended = self._end()
-        if kind == "reasoning":
-            item = {"id": draw_id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []}
-            return ended + self._add(_OpenItem(item, "reasoning_text"))
-        item = {"id": draw_id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
-        opened = _OpenItem(item, "output_text")
-        part = dict(opened.part, logprobs=[])
-        return ended + self._add(opened) + self._send_inside("content_part.added", content_index=0, part=part)
-
-    def _begin_call(self, event: types.CallStarted) -> bytes:
-        kind, prefix, events, key = "function_call", "fc", "function_call_arguments", "arguments"
-        if event.is_custom:
-            kind, prefix, events, key = "custom_tool_call", "ctc", "custom_tool_call_input", "input"
-        item = {"id": draw_id(prefix), "type": kind, "status": "in_progress", "call_id": event.id, "name": event.name, key: ""}
-        if event.name in self.asked.names:
-            item["namespace"], item["name"] = self.asked.names[event.name]
-        return self._end() + self._add(_OpenItem(item, events, key))
-
-    def _add(self, opened: _OpenItem) -> bytes:
-        self._open = opened
-        return self._send("output_item.added", output_index=len(self._output), item=opened.item)
+        self._open = _OpenItem({"id": draw_id(_KINDS[kind][0]), "type": kind, "status": "in_progress", **fields})
+        return ended + self._send("output_item.added", output_index=len(self._output), item=self._open.item)
 
     def _delta(self, text: str, **fields: Any) -> bytes:
         assert self._open is not None
-        self._open.text.append(text)
-        return self._send_inside(f"{self._open.events}.delta", **fields, delta=text)
+        self._open.pieces.append(text)
+        return self._send_inside(f"{_KINDS[self._open.item['type']][1]}.delta", **fields, delta=text)
 
     def _end(self, status: str = "completed") -> bytes:
-        """The events that end the open item."""
-        opened = self._open
-        if opened is None:
+        """The events that end the open item, if there is one."""
+        if self._open is None:
             return b""
-        text, name = "".join(opened.text), f"{opened.events}.done"
-        if opened.key:
-            named = {"name": opened.item["name"]} if opened.key == "arguments" else {}
-            ended = self._send_inside(name, **{opened.key: text}, **named)
-            change: dict[str, Any] = {opened.key: text}
-        elif opened.events == "output_text":
-            ended = self._send_inside(name, content_index=0, text=text, logprobs=opened.logprobs)
-            ended += self._send_inside("content_part.done", content_index=0, part=opened.part)
-            change = {"content": [opened.part]}
-        else:
-            ended = self._send_inside(name, content_index=0, text=text)
-            is_sealed = "reasoning.encrypted_content" in self.asked.fields.include
-            change = {"content": [opened.part], **({"encrypted_content": seal(text)} if is_sealed else {})}
+        opened, kind = self._open, self._open.item["type"]
+        _, events, key = _KINDS[kind]
+        change: dict[str, Any] = {key: opened.text} if key else {"content": [opened.part]}
+        match kind:
+            case "message":
+                ended = self._send_inside(f"{events}.done", content_index=0, text=opened.text, logprobs=opened.logprobs)
+                ended += self._send_inside("content_part.done", content_index=0, part=opened.part)
+            case "reasoning":
+                ended = self._send_inside(f"{events}.done", content_index=0, text=opened.text)
+                if "reasoning.encrypted_content" in self.asked.fields.include:
+                    change["encrypted_content"] = seal(opened.text)
+            case _:
+                ended = self._send_inside(f"{events}.done", **change, name=opened.item["name"])
         item = {**opened.item, **change, "status": status}
         ended += self._send("output_item.done", output_index=len(self._output), item=item)
         self._output.append(item)
@@ -192,12 +197,9 @@ class Encoder:
 
     # ---- the response and its events
 
-    @property
-    def _status(self) -> str:
-        return "incomplete" if self._is_cut else "completed"
-
     def _finish(self, usage: types.Usage) -> bytes:
-        end = {"incomplete_details": {"reason": "max_output_tokens"}} if self._is_cut else {"completed_at": int(time.time())}
+        is_cut = self._status == "incomplete"
+        end = {"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {"completed_at": int(time.time())}
         self._final = self._response(self._status, usage=encode_usage(usage), **end)
         self.keep(self._final)
         return self._send(self._status, response=self._final)

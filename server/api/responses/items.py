@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from converters.constraint import JsonValue
 from server.api.bounded import BoundedStore
+from server.api.flat_tools import joined_name
 from server.api.openai_shape import content_text, parse_arguments
 from server.api.values import read_object, read_text, read_word
 from server.chat.types import JsonObject, Message, ToolCallPart
@@ -18,13 +19,8 @@ from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
 
-ROLES: dict[str, Literal["system", "user", "assistant"]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
-DEFAULT_NAMESPACE = "functions"  # what Codex calls that of tools without one
+Role = Literal["system", "user", "assistant"]
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _SEAL = "gramserve."  # begins the reasoning that a client keeps for us; nothing in it is secret
 
 
@@ -58,13 +54,6 @@ def draw_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-def joined_name(namespace: str, name: str) -> str:
-    """The name by which the model calls a tool of a namespace: `mcp__files` and `read` → `mcp__files__read`."""
-    if namespace in ("", DEFAULT_NAMESPACE):
-        return name
-    return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
-
-
 def seal(reasoning: str) -> str:
     """Reasoning as `encrypted_content`, for clients that hand back nothing else."""
     return _SEAL + base64.b64encode(reasoning.encode("utf-8")).decode("ascii")
@@ -89,10 +78,11 @@ class ItemReader:
     _calls: dict[str, str] = field(default_factory=dict)  # id of a call → the tool's name
     _answered: set[str] = field(default_factory=set)
 
-    def follow(self, items: Iterable[Item]) -> None:
-        """Take note of items that are read already."""
+    def follow(self, items: Iterable[Item]) -> ItemReader:
+        """Itself, after taking note of items that are read already."""
         for item in items:
             self._note(item)
+        return self
 
     def read(self, value: JsonValue, path: str) -> tuple[Item, ...]:
         """A request's input: text, or items. Raises BadRequest with the path of what is wrong."""

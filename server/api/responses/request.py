@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from server.api.bounded import BoundedStore
-from server.api.openai_shape import template_kwargs
+from server.api.fields import FieldMap, template_kwargs
+from server.api.flat_tools import Names, decode_flat_tools
 from server.api.responses.fields import ResponseFields, read_response_fields
-from server.api.responses.items import Item, ItemReader, Kept, joined_name
-from server.api.tools import Fields, GivenTool, choose, listed_tools, tool, tool_name
+from server.api.responses.items import Item, ItemReader, Kept
 from server.chat.history import join_pieces
 from server.chat.reasoning import parse_effort
-from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message, ToolUse
-from server.constraints import merge_extra_body, read_constraint, read_options, whitespace_param
+from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message
+from server.constraints import merge_extra_body, read_constraint
 from server.errors import BadRequest
 from server.settings import RequestLimits
-
-Names = Mapping[str, tuple[str, str]]
-"""Of a tool's joined name: its namespace and its name in there, as calls have to say them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +35,11 @@ def decode_request(body: JsonObject, limits: RequestLimits, store: BoundedStore[
     merged = merge_extra_body(body)
     fields = read_response_fields(merged)
     items = _conversation(merged, fields, limits, store)
-    given, names = _given_tools(merged, limits)
-    use = _tool_use(body, merged, given, limits)
-    instructions = [Message("system", fields.instructions)] if fields.instructions else []
-    prompt = ChatPrompt(
-        join_pieces([*instructions, *(item.piece for item in items)]),
-        template=fields.template,
-        tools=use.shown if use is not None else (),
-        thinking=fields.switch,
-        kwargs=template_kwargs(merged, fields.switch),
-        param="input",
-    )
+    tools, names = decode_flat_tools(body, merged, limits)
     if fields.reasoning.effort is not None:
         parse_effort(fields.reasoning.effort, "reasoning.effort")
     request = GenerateRequest(
-        prompts=(prompt,),
+        prompts=(_prompt(merged, fields, items, tools.shown if tools is not None else ()),),
         model=fields.model,
         sampling=fields.sampling(),
         stop=fields.stop or (),
@@ -60,7 +47,7 @@ def decode_request(body: JsonObject, limits: RequestLimits, store: BoundedStore[
         max_tokens=fields.max_output_tokens,
         max_tokens_param="max_output_tokens",
         constraint=read_constraint(body, limits),
-        tools=use,
+        tools=tools,
         effort=fields.reasoning.effort,
         logprobs=fields.top_logprobs if fields.has_logprobs else None,
         param="input",
@@ -68,7 +55,9 @@ def decode_request(body: JsonObject, limits: RequestLimits, store: BoundedStore[
     return Asked(request, fields, items, names, _repeated(merged, fields))
 
 
-def _conversation(merged: Fields, fields: ResponseFields, limits: RequestLimits, store: BoundedStore[Kept]) -> tuple[Item, ...]:
+def _conversation(
+    merged: FieldMap, fields: ResponseFields, limits: RequestLimits, store: BoundedStore[Kept]
+) -> tuple[Item, ...]:
     """The items of the response that is continued, then those of the input."""
     before: tuple[Item, ...] = ()
     if fields.previous_response_id is not None:
@@ -78,45 +67,25 @@ def _conversation(merged: Fields, fields: ResponseFields, limits: RequestLimits,
             raise BadRequest(message, param="previous_response_id", code="previous_response_not_found")
         before = previous.items
     path, value = merged.get("input", ("input", ""))
-    reader = ItemReader(limits, store)
-    reader.follow(before)
-    items = (*before, *reader.read(value, path))
+    items = (*before, *ItemReader(limits, store).follow(before).read(value, path))
     if not items and not fields.instructions:
         raise BadRequest(f"{path} must not be empty", param=path)
     return items
 
 
-def _given_tools(merged: Fields, limits: RequestLimits) -> tuple[list[GivenTool], Names]:
-    """Every tool under the name that the model sees, which no two may share."""
-    given: list[GivenTool] = []
-    names: dict[str, tuple[str, str]] = {}
-    for value, path in listed_tools(merged, "tools", limits):
-        if value.get("type") != "namespace":
-            given.append(tool(value, path, limits))
-            continue
-        namespace = tool_name(value, path)
-        for inner, place in listed_tools({"tools": (f"{path}.tools", value.get("tools", []))}, "tools", limits):
-            name = tool_name(inner, place)
-            joined = joined_name(namespace, name)
-            if joined != name:
-                names[joined] = (namespace, name)
-            given.append(tool({**inner, "name": joined}, place, limits))
-    taken: set[str] = set()
-    for entry in given:
-        if entry.tool.name in taken:
-            raise BadRequest(f"{entry.path}.name: two tools are called {entry.tool.name!r}", param=f"{entry.path}.name")
-        taken.add(entry.tool.name)
-    return given, names
+def _prompt(merged: FieldMap, fields: ResponseFields, items: tuple[Item, ...], shown: tuple[JsonObject, ...]) -> ChatPrompt:
+    instructions = [Message("system", fields.instructions)] if fields.instructions else []
+    return ChatPrompt(
+        join_pieces([*instructions, *(item.piece for item in items)]),
+        template=fields.template,
+        tools=shown,
+        thinking=fields.switch,
+        kwargs=template_kwargs(merged, fields.switch),
+        param="input",
+    )
 
 
-def _tool_use(body: JsonObject, merged: Fields, given: list[GivenTool], limits: RequestLimits) -> ToolUse | None:
-    use = choose(given, {name: merged[name] for name in ("tool_choice", "parallel_tool_calls") if name in merged})
-    if use is None:
-        return None
-    return replace(use, options=read_options(body, limits), whitespace_param=whitespace_param(body, limits))
-
-
-def _repeated(merged: Fields, fields: ResponseFields) -> dict[str, Any]:
+def _repeated(merged: FieldMap, fields: ResponseFields) -> dict[str, Any]:
     text = merged.get("text", ("", {}))[1]
     return {
         **fields.repeated(),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,6 +11,7 @@ from starlette.responses import Response
 from server.api.body import read_decoded
 from server.api.bounded import BoundedStore
 from server.api.openai_shape import encode_error as encode_error  # the dialect's errors have OpenAI's shape
+from server.api.page import page
 from server.api.respond import Answer, json_response, respond
 from server.api.responses.encoder import Encoder
 from server.api.responses.items import ItemReader, Kept
@@ -46,9 +45,8 @@ def _keep(store: BoundedStore[Kept], asked: Asked, limits: RequestLimits, respon
     """Keep a response that is over with everything that came before it, unless `store` is false."""
     if asked.fields.store is False:
         return
-    reader = ItemReader(limits, store)
-    reader.follow(asked.items)
-    kept = Kept(response, (*asked.items, *reader.read(response["output"], "output")), len(asked.items))
+    output = ItemReader(limits, store).follow(asked.items).read(response["output"], "output")
+    kept = Kept(response, (*asked.items, *output), len(asked.items))
     store.add(str(response["id"]), kept, kept.n_bytes)
 
 
@@ -80,24 +78,11 @@ async def cancel_response(response_id: str, request: Request) -> Response:
 async def list_input_items(response_id: str, request: Request) -> Response:
     """What a response answered: its input and the conversation before it, newest first unless `order` is asc."""
     kept = _kept(response_id, request)
-    return json_response(_page([item.wire for item in kept.items[: kept.n_input]], request.query_params))
-
-
-def _page(items: list[JsonObject], query: Mapping[str, str]) -> dict[str, Any]:
-    limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_PAGE):
-        raise BadRequest(f"limit must be from 1 to {MAX_PAGE}", param="limit")
+    order = request.query_params.get("order", "desc")
     if order not in ("asc", "desc"):
         raise BadRequest(f"order must be asc or desc, not {order!r}", param="order")
-    ordered = items if order == "asc" else items[::-1]
-    if after is not None:
-        ids = [item["id"] for item in ordered]
-        if after not in ids:
-            raise BadRequest(f"after names {after!r}, which is no item here", param="after")
-        ordered = ordered[ids.index(after) + 1 :]
-    page = ordered[: int(limit)]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, **ends, "has_more": len(ordered) > len(page)}
+    items = [item.wire for item in kept.items[: kept.n_input]]
+    return json_response({"object": "list", **page(items if order == "asc" else items[::-1], request.query_params, MAX_PAGE)})
 
 
 def _kept(response_id: str, request: Request) -> Kept:
