@@ -46,7 +46,7 @@ SHARE_S = 0.5
 _SIZES = (3000, 100)
 """What is written into a rule unrolls to at most so many characters; else it is called. The second where the first fails."""
 _MAX_SHORT = 12
-"""Nodes of a rule that is written out wherever it is called, to see what repetitions stand side by side."""
+"""Nodes of a rule that is written out wherever it is called."""
 _WHAT = "a rule of the grammar"
 
 
@@ -83,6 +83,7 @@ class _Network:
     recursive: set[str] = field(init=False)
     sizes: dict[str, int] = field(init=False, default_factory=dict)
     book: RuleBook = field(init=False, default_factory=RuleBook)
+    rules: dict[str, Expr] = field(init=False, default_factory=dict)
     short: dict[str, Expr] = field(init=False, default_factory=dict)
     symbols: dict[Expr, CharSet] = field(init=False, default_factory=dict)
     called: list[Expr] = field(init=False, default_factory=list)
@@ -96,7 +97,8 @@ class _Network:
         self.recursive = {name for part in parts if self._embeds(set(part)) for name in part}
         for part in parts:
             self._measure(part)
-            self._write_out(part[0])
+            for name in part:
+                self._simplify(name)
         root = Ref(self.grammar.root)
         automata: dict[Ref, Dfa] = {}
         entry = self._automaton(root)
@@ -123,9 +125,9 @@ class _Network:
         size = sum([self.size(self.grammar.rules[name]) for name in part])
         self.sizes.update(dict.fromkeys(part, size))
 
-    def _write_out(self, name: str) -> None:
-        """Note what a short rule without calls is, to be written where it is called."""
-        expr = self.simplified(self.grammar.rules[name])
+    def _simplify(self, name: str) -> None:
+        """A short rule without calls is written where it is called, to see what repetitions stand side by side."""
+        self.rules[name] = expr = self.simplified(self.grammar.rules[name])
         below = nodes(expr)
         if len(below) <= _MAX_SHORT and not any(isinstance(node, Ref) for node in below):
             self.short[name] = expr
@@ -136,10 +138,9 @@ class _Network:
             return self.short.get(expr.name, expr)
         if isinstance(expr, Seq):
             return joined(seq(*map(self.simplified, expr.items)))
-        if isinstance(expr, Rep):
-            item = joined(self.simplified(expr.item))
-            return collapse(Rep(item, expr.min, expr.max)) if item != EMPTY else EMPTY
-        return expr
+        if isinstance(expr, Alt):
+            return alt(*map(self.simplified, expr.options))
+        return collapse(rep(self.simplified(expr.item), expr.min, expr.max)) if isinstance(expr, Rep) else expr
 
     def size(self, expr: Expr) -> int:
         if isinstance(expr, Lit):
@@ -279,7 +280,7 @@ class _Builder:
     def run(self, unit: Expr) -> int:
         """The state before `unit`."""
         start = self.nfa.state(self._entry(unit.name, self.end) if isinstance(unit, Ref) else self._before(unit, self.end))
-        rules = self.network.grammar.rules
+        rules = self.network.rules
         while self.todo:
             name, then = self.todo.pop()
             self.nfa.moves[self.entries[name, then]].append(self._before(rules[name], then))
@@ -294,7 +295,7 @@ class _Builder:
 
     def _before(self, expr: Expr, then: int) -> int:
         """The state before `expr`, with `then` after it."""
-        match self.network.simplified(expr):
+        match expr:
             case Lit(text):
                 for char in reversed(text):
                     then = self.nfa.read(CharSet.of(char), then)
@@ -311,10 +312,10 @@ class _Builder:
                 return then
             case Alt(options):
                 return self.nfa.state(*[self._before(option, then) for option in options])
-            case Rep() as node:
-                return self._before_repetition(node, then)
-            case other:
-                assert_never(other)
+            case Rep():
+                return self._before_repetition(expr, then)
+            case _:
+                assert_never(expr)
 
     def _before_rule(self, name: str, then: int) -> int:
         network = self.network

@@ -27,7 +27,7 @@ from tests.oracle import Oracle, OracleFailed
 SLOW_S = 3.0
 """Processor time past which a compile counts as a hang: its limit is 2 s."""
 HANG_S = 60.0
-"""llama.cpp reads a text of thousands of characters, on hundreds of stacks as deep as that, in seconds; the machine may be busy."""
+"""llama.cpp reads thousands of characters, on hundreds of stacks as deep as that, in seconds; the machine may be busy."""
 N_SENTENCES = 8
 MAX_LENGTH = 40
 N_LONG, N_GREEDY = 2, 2

@@ -88,11 +88,11 @@ HOSTILE: list[Constraint] = [
 
 @pytest.mark.parametrize("constraint", HOSTILE, ids=range(len(HOSTILE)))
 def test_raises_nothing_but_conversion_errors_and_in_time(constraint: Constraint) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ConversionError) as caught:
         compile_constraint(constraint)
     assert str(caught.value)
-    assert time.perf_counter() - started < 6.0  # the limit is 2 s; other tests share the machine
+    assert time.process_time() - started < 3.0  # the limit is 2 s
 
 
 @pytest.mark.parametrize("text", ['root ::= ("a" | "a" root | root root)*', "root ::= (x? x?){3,20}\nx ::= [a-c] x? | x x"])

@@ -338,8 +338,6 @@ class Matcher:
                 if cell is not self._bottom and self.program.matches(cell.frame, point):
                     assert cell.parent is not None
                     self._close(cell.parent, cell.frame + 1, cells)
-                    if self._max_stacks is not None and len(cells) > self._max_stacks:
-                        raise TooManyStacks
             after = self._state(tuple(cells), None) if cells else None
             self._remember(state)
             state._by_class[char_class] = after
@@ -364,6 +362,8 @@ class Matcher:
                 for pushed in frames:
                     cell = self._push(cell, pushed)
                 out[cell] = None
+            if self._max_stacks is not None and len(out) > self._max_stacks:
+                raise TooManyStacks
             if not passes:
                 return
             if below.parent is None:

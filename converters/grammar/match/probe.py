@@ -57,7 +57,7 @@ _MAX_LOOP = 12
 _N_SYMBOLS = 14
 _N_GREEDY = 160
 _MAX_DEEP = 10
-_SENTENCES = ((40, 120, 8), (3, 1500, 3))  # how many are drawn, how long, how many of the longest are walked
+_SENTENCES = ((16, 120, 5), (1, 1500, 1))  # how many are drawn, how long, how many of the longest are walked
 
 Symbol: TypeAlias = "int | Token"
 Stacks: TypeAlias = dict[Cell, int]
@@ -151,8 +151,11 @@ class _Search:
         """What follows the top of a stack, and the effort of finding it."""
         known = self.steps.get(cell)
         if known is None:
-            known = self.steps[cell] = self.matcher.successors(cell), self.matcher.effort(cell)
-            self.work += 1 + known[1] // 4
+            effort = self.matcher.effort(cell)
+            if effort > TOLERABLE.effort:
+                raise _too_much_effort()
+            known = self.steps[cell] = self.matcher.successors(cell), effort
+            self.work += 1 + effort
         return known
 
     def check(self, stacks: Stacks) -> None:
@@ -164,7 +167,7 @@ class _Search:
         if self.ways > TOLERABLE.ways:
             raise _too_ambiguous(f"some short texts can be read in more than {TOLERABLE.ways} ways", TOLERABLE.ways)
         if self.effort > TOLERABLE.effort:
-            raise _too_ambiguous(f"one character can take more than {TOLERABLE.effort} steps", TOLERABLE.effort)
+            raise _too_much_effort()
 
     def spend(self) -> None:
         if self.work > self.allowed:
@@ -272,7 +275,9 @@ class _Search:
             drawn: list[str] = []
             for _ in range(n_drawn):
                 self.budget.check_deadline()
+                self.spend()
                 drawn.append(matcher.random_sentence(self.rng, length))
+                self.work += 2 * length
             for sentence in sorted(drawn, key=len)[-n_walked:]:
                 self.walk(start, sentence)
 
@@ -319,6 +324,10 @@ class _Search:
                 readers.setdefault(frozenset(alive), point)
         ordered = sorted(readers.items(), key=lambda item: (-len(item[0]), item[1]))
         return [*(point for _, point in ordered), *dict.fromkeys(named)]
+
+
+def _too_much_effort() -> TooAmbiguous:
+    return _too_ambiguous(f"one character can take more than {TOLERABLE.effort} steps", TOLERABLE.effort)
 
 
 def _too_many_stacks() -> TooAmbiguous:
