@@ -16,7 +16,7 @@ def capabilities(status: ModelStatus) -> tuple[str, ...]:
     details = status.details
     if details is None:
         return ()
-    if not details.is_generative or details.is_ranker:
+    if not details.is_generative or details.is_ranker or status.is_for_embeddings:
         return ("rerank",) if details.is_ranker else ("embedding",)
     template = details.chat_template or CHATML
     if status.template is not None:

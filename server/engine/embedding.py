@@ -1,7 +1,7 @@
 """Vectors and ranks of texts, made between the steps of running replies. The model's process only; numpy lives here.
 
-Models that write text read an input in pieces, as they read prompts, and their tokens' vectors are pooled here; all others see
-a whole input at once, and llama.cpp pools. Short inputs share a decode. A job's vectors may differ in their last bits with
+Causal models read an input in pieces, as they read prompts, and their tokens' vectors are pooled here; all others see a whole
+input at once, and llama.cpp pools. Short inputs share a decode. A job's vectors may differ in their last bits with
 what shares their decodes.
 """
 
@@ -22,6 +22,8 @@ Vector = NDArray[np.float32]
 
 _LEAST_CTX = 512
 _BATCH = 512
+_LEAST_BATCH = 32
+_LOGITS = 1 << 24  # llama.cpp makes logits for all tokens of a decode too, four bytes each
 _SEQUENCES = 16  # inputs of one decode
 _RANKS: Pooling = "rank"
 
@@ -110,7 +112,7 @@ class Embedder:
             self._jobs.rotate(-1)
 
     def _advance(self, job: EmbedJob, budget: int) -> None:
-        is_whole = job.is_ranking or not self._backend.info.can_generate
+        is_whole = job.is_ranking or not self._backend.info.is_causal
         context = self._context(is_whole, job)
         if not job.n_read:
             context.clear()
@@ -132,7 +134,7 @@ class Embedder:
                 context.free()
                 del self._contexts[is_whole]
             n_ctx = max(_LEAST_CTX, 1 << (longest - 1).bit_length())
-            n_batch = n_ctx if is_whole else _BATCH
+            n_batch = n_ctx if is_whole else min(_BATCH, max(_LEAST_BATCH, _LOGITS // self._backend.info.n_vocab))
             context = self._backend.open_embeddings(n_ctx, n_batch, _SEQUENCES, is_pooled=is_whole)
             self._contexts[is_whole] = context
         return context

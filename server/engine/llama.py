@@ -21,7 +21,7 @@ from server.engine.backend import BackendError, Batch, EmbeddingContext, Grammar
 from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
-from server.engine.llama_embedding import NativeEmbeddings, is_generative, pooling_of, rank_frame
+from server.engine.llama_embedding import NativeEmbeddings, is_causal, pooling_of, rank_frame
 from server.engine.llama_vocabulary import LlamaVocabulary
 from server.engine.logprobs import score_row
 from server.engine.mask import GrammarMask, Ids, Mask
@@ -248,7 +248,7 @@ class LlamaBackend:
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
         self._governor = ThreadGovernor(spec.n_threads or default_threads())
         self._n_threads = self._governor.n_threads
-        self._generates = is_generative(self._metadata())
+        self._generates = not spec.embedding and is_causal(self._metadata())
         self._context = self._open(spec) if self._generates else None
         self._memory = lib.llama_get_memory(self._context) if self._generates else None
         self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
@@ -310,8 +310,9 @@ class LlamaBackend:
             add_space_prefix=vocabulary.is_sentencepiece and metadata.get("tokenizer.ggml.add_space_prefix", "true") != "false",
             metadata=metadata,
             can_generate=self._generates,
+            is_causal=is_causal(metadata),
             n_embd=int(lib.llama_model_n_embd_out(model)),
-            n_ctx_embed=self._n_ctx_slot if self._generates else min(self._n_ctx_slot, n_train),
+            n_ctx_embed=self._n_ctx_slot if is_causal(metadata) else min(self._n_ctx_slot, n_train),
             pooling=pooling_of(metadata),
             rank_frame=rank_frame(lib, model, vocabulary) if pooling_of(metadata) == "rank" else None,
         )

@@ -99,8 +99,8 @@ def pooling_of(metadata: dict[str, str]) -> Pooling:
     return _POOLINGS.get(metadata.get(f"{metadata.get('general.architecture')}.pooling_type", ""), "mean")
 
 
-def is_generative(metadata: dict[str, str]) -> bool:
-    """Whether the model writes text: others see all of an input at once."""
+def is_causal(metadata: dict[str, str]) -> bool:
+    """Whether the model could write text: others see all of an input at once."""
     return metadata.get(f"{metadata.get('general.architecture')}.attention.causal", "true") != "false"
 
 

@@ -35,6 +35,7 @@ class ModelSpec:
     """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
 
     fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3).
+    embedding: only for vectors, without a KV cache for replies.
     """
 
     path: str
@@ -66,7 +67,7 @@ class ModelInfo:
     """What the child knows of its model once it is loaded.
 
     can_generate: False for one that only makes vectors. n_embd: length of its vectors; n_ctx_embed: most tokens of an input.
-    rank_frame: None for a model that can't rank.
+    is_causal: a token is seen only by those after it; else an input is read at once. rank_frame: None for one that can't rank.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ModelInfo:
     add_space_prefix: bool
     metadata: dict[str, str] = field(default_factory=dict)
     can_generate: bool = True
+    is_causal: bool = True
     n_embd: int = 0
     n_ctx_embed: int = 0
     pooling: Pooling = "mean"

@@ -334,6 +334,7 @@ class Manager:
             is_default=entry.alias == self.default,
             template=entry.options.template,
             codec=entry.options.codec,
+            is_for_embeddings=entry.options.embedding,
             n_slots=engine.info.n_slots if engine is not None else None,
             n_ctx_slot=engine.info.n_ctx_slot if engine is not None else None,
             memory_bytes=slot.memory_bytes if slot is not None and engine is not None else 0,

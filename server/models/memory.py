@@ -25,5 +25,5 @@ def memory_of(path: Path, details: ModelDetails | None, spec: ModelSpec) -> int:
     if details is None:
         return path.stat().st_size
     n_ctx = spec.n_ctx or min(details.n_ctx_train or _DEFAULT_CTX, _DEFAULT_CTX)
-    kv_bytes = details.kv_bytes(n_ctx * spec.n_slots) if details.is_generative else 0
+    kv_bytes = details.kv_bytes(n_ctx * spec.n_slots) if details.is_generative and not spec.embedding else 0
     return details.size_bytes + kv_bytes

@@ -26,11 +26,12 @@ UNKNOWN = "{{ tools }}<|call_a_tool|>"
         ({"llama.pooling_type": 3, "tokenizer.chat_template": UNKNOWN}, {}, ("completion", "embedding")),
         ({"llama.attention.causal": False, "llama.pooling_type": 1}, {}, ("embedding",)),
         ({"llama.attention.causal": False, "llama.pooling_type": 4}, {}, ("rerank",)),
+        ({"tokenizer.chat_template": HERMES}, {"is_for_embeddings": True}, ("embedding",)),
     ],
 )
-def test_capabilities(metadata: dict[str, Any], line: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_capabilities(metadata: dict[str, Any], line: dict[str, Any], expected: tuple[str, ...]) -> None:
     details = replace(DETAILS, metadata={**DETAILS.metadata, **metadata})
-    assert capabilities(ModelStatus("m", "m.gguf", "ready", details, **line)) == expected  # type: ignore[arg-type]
+    assert capabilities(ModelStatus("m", "m.gguf", "ready", details, **line)) == expected
 
 
 def test_nothing_is_known_of_a_model_that_is_not_here() -> None:

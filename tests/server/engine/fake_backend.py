@@ -184,6 +184,7 @@ class FakeBackend:
             add_bos=False,
             add_space_prefix=self.add_space_prefix,
             can_generate=self.can_generate,
+            is_causal=self.can_generate,
             n_embd=2,
             n_ctx_embed=2 * self.n_ctx_slot,
             pooling=self.pooling,

@@ -178,6 +178,21 @@ async def test_a_real_model_that_writes_text_too(tmp_path: Path) -> None:
     await client.stop()
 
 
+async def test_a_real_model_that_is_only_for_vectors(tmp_path: Path) -> None:
+    path = str(write_tiny_model(tmp_path / "m.gguf", TinyModel(n_layers=2)))
+    found = []
+    for embedding in (False, True):
+        client = ProcessClient(ModelSpec(path, n_threads=1, embedding=embedding))
+        info = await client.start()
+        assert (info.can_generate, info.is_causal, info.n_ctx_embed) == (not embedding, True, 2048)
+        found.append(floats((await client.embed((tuple(range(300, 400)) * 8,)))[0]))
+        if embedding:
+            with pytest.raises(BadRequest, match="writes no text"):
+                await collect(client)
+        await client.stop()
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
 async def collect(client: ProcessClient) -> list[object]:
     return [event async for event in client.generate(EngineRequest(0, "hello", max_tokens=5))]
 
