@@ -122,5 +122,6 @@ def _tools(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
     """OpenAI's form, in which `type` may be absent; `tool_choice` is an extension."""
     merged = merge_extra_body(body)
     listed = listed_tools(merged, "tools", limits)
-    use = choose([tool({**value, "type": value.get("type") or "function"}, path, limits) for value, path in listed], merged)
+    typed = [({**value, "type": value.get("type") or "function"}, path) for value, path in listed]
+    use = choose([tool(value, path, limits) for value, path in typed], merged)
     return None if use is None else replace(use, options=read_compile_options(constraint_fields(body), limits, PLACES))
