@@ -1,10 +1,11 @@
-"""Shapes that OpenAI's two APIs share: errors, log-probabilities, the text of content parts, calls' arguments, template kwargs.
+"""Shapes that OpenAI's two APIs share: errors, usage, ids, log-probabilities, the text of content parts, calls' arguments.
 
 No endpoint's own shape here: those are in `api/openai` and `api/responses`, which import nothing of each other.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,13 @@ from converters.constraint import JsonValue
 from server.api.fields import template_kwargs as template_kwargs
 from server.api.logprobs import encode_logprobs as encode_logprobs
 from server.api.respond import error_response
+from server.chat.types import Usage
 from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
 from server.settings import RequestLimits
 
 _ERROR_TYPES = {429: "rate_limit_error", 503: "unavailable_error"}
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_TEXT_PARTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
 
 
 def error_body(error: ServerError) -> dict[str, Any]:
@@ -31,6 +33,22 @@ def error_body(error: ServerError) -> dict[str, Any]:
 def encode_error(error: ServerError) -> Response:
     """The response of an error, with Retry-After where it helps to wait."""
     return error_response(error, error_body(error))
+
+
+def encode_usage(usage: Usage, prompt: str = "prompt", completion: str = "completion") -> dict[str, Any]:
+    """Tokens of a whole answer; what was read and what was written goes by these names."""
+    return {
+        f"{prompt}_tokens": usage.n_prompt_tokens,
+        f"{completion}_tokens": usage.n_completion_tokens,
+        "total_tokens": usage.n_prompt_tokens + usage.n_completion_tokens,
+        f"{prompt}_tokens_details": {"cached_tokens": usage.n_cached_tokens},
+        f"{completion}_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
+    }
+
+
+def draw_id(prefix: str) -> str:
+    """An id like resp_5f2c…, unique as far as anybody can tell."""
+    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def content_text(value: JsonValue, path: str) -> str:
@@ -46,8 +64,8 @@ def _part_text(value: JsonValue, path: str) -> str:
     if not isinstance(value, Mapping):
         raise wrong_type(path, "an object", value)
     kind = value.get("type")
-    name = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
-    if name is None:
+    name = "refusal" if kind == "refusal" else "text"
+    if kind != "refusal" and kind not in _TEXT_PARTS:
         raise UnsupportedParameter(f"{path}.type {dump_json(kind)} is not supported: only text parts are", param=f"{path}.type")
     text = value.get(name)
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""What the chat and the completions shapes have in common: ids, usage, the error event."""
+"""What the chat and the completions shapes have in common: ids, the error event."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from server.api.openai_shape import encode_usage as encode_usage
 from server.api.openai_shape import error_body
 from server.api.sse import frame as frame
-from server.chat.types import Usage
 from server.errors import ServerError
 
 DONE = b"data: [DONE]\n\n"
@@ -39,17 +39,6 @@ class Envelope:
             "choices": choices,
         }
         return body if usage is None else {**body, "usage": usage}
-
-
-def encode_usage(usage: Usage) -> dict[str, Any]:
-    """OpenAI's usage object with its details."""
-    return {
-        "prompt_tokens": usage.n_prompt_tokens,
-        "completion_tokens": usage.n_completion_tokens,
-        "total_tokens": usage.n_prompt_tokens + usage.n_completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.n_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
-    }
 
 
 def error_frame(error: ServerError) -> bytes:

@@ -13,8 +13,8 @@ from typing import Any
 
 from typing_extensions import assert_never
 
-from server.api.openai_shape import encode_logprobs, error_body
-from server.api.responses.items import draw_id, seal
+from server.api.openai_shape import draw_id, encode_logprobs, encode_usage, error_body
+from server.api.responses.items import seal
 from server.api.responses.request import Asked
 from server.api.sse import frame
 from server.chat import types
@@ -27,17 +27,6 @@ _KINDS = {
     "function_call": ("fc", "function_call_arguments", "arguments"),
     "custom_tool_call": ("ctc", "custom_tool_call_input", "input"),
 }
-
-
-def encode_usage(usage: types.Usage) -> dict[str, Any]:
-    """Tokens of the whole answer."""
-    return {
-        "input_tokens": usage.n_prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.n_cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.n_completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
-        "total_tokens": usage.n_prompt_tokens + usage.n_completion_tokens,
-    }
 
 
 @dataclass(slots=True)
@@ -200,7 +189,9 @@ class Encoder:
     def _finish(self, usage: types.Usage) -> bytes:
         is_cut = self._status == "incomplete"
         end = {"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {"completed_at": int(time.time())}
-        self._final = self._response(self._status, usage=encode_usage(usage), **end)
+        tokens = encode_usage(usage, "input", "output")
+        tokens["input_tokens_details"]["cache_write_tokens"] = 0  # that the openai package wants
+        self._final = self._response(self._status, usage=tokens, **end)
         self.keep(self._final)
         return self._send(self._status, response=self._final)
 

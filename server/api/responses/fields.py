@@ -31,18 +31,12 @@ class Reasoning(BaseModel):
     summary: String | None = None
 
 
-class StreamOptions(BaseModel):
-    """What else a stream carries: nothing here."""
-
-    include_obfuscation: Boolean | None = None
-
-
 class ResponseFields(SamplerFields):
     """The scalar fields of a request under OpenAI's names; the last ones are this server's, as in a chat."""
 
     model: String | None = None
     stream: Boolean | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Boolean] | None = None
     instructions: String | None = None
     previous_response_id: String | None = None
     store: Boolean | None = None

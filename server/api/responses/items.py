@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from converters.constraint import JsonValue
 from server.api.bounded import BoundedStore
 from server.api.flat_tools import joined_name
-from server.api.openai_shape import content_text, parse_arguments
+from server.api.openai_shape import content_text, draw_id, parse_arguments
 from server.api.values import read_object, read_text, read_word
 from server.chat.types import JsonObject, Message, ToolCallPart
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
@@ -47,11 +46,6 @@ class Kept:
     def n_bytes(self) -> int:
         """Bytes of its JSON text; what it shares with other responses counts in each."""
         return sum(len(dump_json(entry).encode("utf-8")) for entry in (self.response, *(item.wire for item in self.items)))
-
-
-def draw_id(prefix: str) -> str:
-    """An id, unique as far as anybody can tell."""
-    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def seal(reasoning: str) -> str:
@@ -148,8 +142,8 @@ class ItemReader:
         return Item(_listed(value, "fco"), Message("tool", text, name=self._calls[call_id], tool_call_id=call_id))
 
     def _reasoning(self, value: JsonObject, path: str) -> Item:
-        sealed = _unseal(read_text(value, "encrypted_content", path, default=""))
-        text = _texts(value, "content", path) or _texts(value, "summary", path) or sealed
+        shown = [content_text(value.get(name, []), f"{path}.{name}") for name in ("content", "summary")]
+        text = shown[0] or shown[1] or _unseal(read_text(value, "encrypted_content", path, default=""))
         return Item(_listed({"summary": [], **value}, "rs"), Message("assistant", "", reasoning=text))
 
     def _reference(self, value: JsonObject, path: str) -> Item:
@@ -179,12 +173,3 @@ def _repeated(path: str, item_id: str, what: str) -> BadRequest:
 
 def _listed(value: JsonObject, prefix: str, **changes: Any) -> JsonObject:
     return {"status": "completed", **value, **changes, "id": value.get("id") or draw_id(prefix)}
-
-
-def _texts(value: JsonObject, name: str, path: str) -> str:
-    """The joined texts of a reasoning item's parts, of whatever type."""
-    parts = value.get(name, ())
-    if not isinstance(parts, Sequence) or isinstance(parts, str):
-        raise wrong_type(f"{path}.{name}", "a list of parts", parts)
-    places = [(read_object(part, f"{path}.{name}[{i}]"), f"{path}.{name}[{i}]") for i, part in enumerate(parts)]
-    return "\n".join(read_text(part, "text", place) for part, place in places)

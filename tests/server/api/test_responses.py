@@ -416,7 +416,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "f"}]}, "input[0].input"),
     ({"input": [FUNCTION_CALL, {**OUTPUT, "output": None}]}, "input[1].output"),
     ({"input": [FUNCTION_CALL, {**OUTPUT, "output": [{"type": "input_image"}]}]}, "input[1].output[0].type"),
-    ({"input": [{"type": "reasoning", "summary": "x"}]}, "input[0].summary"),
+    ({"input": [{"type": "reasoning", "summary": 5}]}, "input[0].summary"),
     ({"input": [{"type": "reasoning", "content": [{"type": "reasoning_text"}]}]}, "input[0].content[0].text"),
     ({"input": [{"type": "reasoning", "encrypted_content": 5}]}, "input[0].encrypted_content"),
     ({"instructions": ["x"]}, "instructions"),
