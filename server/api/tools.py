@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
 from server.chat.tools import function_of_custom
 from server.chat.types import JsonObject, ToolPlace, ToolUse
-from server.constraints import check_size, merge_extra_body, read_options, whitespace_param
+from server.constraints import check_json_size, check_size, merge_extra_body, read_options, whitespace_param
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
@@ -49,7 +49,7 @@ def with_options(use: ToolUse, body: JsonObject, limits: RequestLimits) -> ToolU
 
 def decode_tools(fields: Fields, limits: RequestLimits) -> ToolUse | None:
     """How a request uses tools; None without tools, or under tool_choice "none". Raises BadRequest with the path."""
-    name, read = ("tools", _wrapped_tool) if "tools" in fields else ("functions", _legacy_function)
+    name, read = ("tools", wrapped_tool) if "tools" in fields else ("functions", _legacy_function)
     return choose([read(value, path, limits) for value, path in listed_tools(fields, name, limits)], fields)
 
 
@@ -97,11 +97,12 @@ def listed_tools(fields: Fields, name: str, limits: RequestLimits) -> list[tuple
     path, value = fields.get(name, (name, []))
     if not isinstance(value, list):
         raise wrong_type(path, "a list", value)
-    check_size(dump_json(value), path, limits.tools_bytes, "tools_bytes")
+    check_json_size(value, path, limits.tools_bytes, "tools_bytes")
     return [(_object(entry, f"{path}[{i}]"), f"{path}[{i}]") for i, entry in enumerate(value)]
 
 
-def _wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
+def wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
+    """A tool of a chat: {"type": "function", "function": {…}}, or the same with custom. Raises BadRequest with the path."""
     kind = value.get("type")
     if kind == "function":
         return _function(value.get("function"), f"{path}.function")
@@ -111,15 +112,15 @@ def _wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenT
 
 
 def tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
-    """A tool of Responses: name and parameters beside its type, or wrapped as in a chat. Raises BadRequest."""
+    """A tool with name and parameters beside its type (the flat form), or wrapped as in a chat. Raises BadRequest."""
     kind = value.get("type")
     if isinstance(kind, str) and kind in value:
-        return _wrapped_tool(value, path, limits)
+        return wrapped_tool(value, path, limits)
     if kind == "function":
         return _function({name: value[name] for name in _FUNCTION_FIELDS if value.get(name) is not None}, path)
     if kind == "custom":
         return custom_tool(value, path, limits)
-    raise _unsupported(kind, path, "this server runs no tools itself; function, custom and namespace are")
+    raise _unsupported(kind, path, "this server runs no tools itself; functions and custom tools are")
 
 
 _FUNCTION_FIELDS = ("name", "description", "parameters", "strict")
