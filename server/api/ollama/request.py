@@ -120,7 +120,7 @@ def _refuse_images(owner: JsonObject, path: str) -> None:
 
 def _tools(body: JsonObject, limits: RequestLimits) -> ToolUse | None:
     """OpenAI's form, in which `type` may be absent; `tool_choice` is an extension."""
-    merged = merge_extra_body(body)
+    merged = merge_extra_body(constraint_fields(body), PLACES)
     listed = listed_tools(merged, "tools", limits)
     typed = [({**value, "type": value.get("type") or "function"}, path) for value, path in listed]
     use = choose([tool(value, path, limits) for value, path in typed], merged)

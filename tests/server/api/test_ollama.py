@@ -295,9 +295,33 @@ async def test_a_call_that_breaks_off_is_text() -> None:
         assert "city" in "".join(line["message"]["content"] for line in await lines(served, tools=[WEATHER]))
 
 
-async def test_a_forced_call(served: Served) -> None:
-    await post(served, tools=[WEATHER, CLOCK], tool_choice="required", stream=False)
+@pytest.mark.parametrize("place", ["body", "options"])
+async def test_a_forced_call(served: Served, place: str) -> None:
+    choice: dict[str, Any] = {"tool_choice": "required"}
+    await post(served, tools=[WEATHER, CLOCK], stream=False, **(choice if place == "body" else {"options": choice}))
     assert matcher(served).accepts(CALL)
+
+
+async def test_a_turn_of_open_webui_with_a_call(served: Served) -> None:
+    """As its Ollama connection sends it: ids and indexes in the history, custom parameters among the options."""
+    call = {"index": 0, "id": "call_1", "function": {"name": "get_weather", "arguments": {"city": "Köln"}}}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "rainy", "tool_call_id": "call_1"},
+    ]
+    options = {"temperature": 0.1, "num_ctx": 4096, "num_predict": 9, "guided_choice": ["a", "b"], "reasoning_effort": "low"}
+    await lines(served, model="fake:latest", messages=messages, tools=[WEATHER], options=options, keep_alive="5m", stream=True)
+    prompt = str(served.engine.requests[-1].prompt)
+    assert prompt.index("Köln") < prompt.index("rainy")
+    assert matcher(served).accepts("b")
+    assert matcher(served).accepts(CALL)
+
+
+async def test_a_task_of_open_webui(served: Served) -> None:
+    """A title, say: not streamed, bounded by max_tokens as its converter writes it, an empty format, a system beside the chat."""
+    fields = {"format": None, "options": {"num_predict": 1000, "stop": []}, "system": "S", "metadata": {"task": "title"}}
+    assert (await whole(served, model="fake:latest", **fields))["message"]["content"] == "Hello"
 
 
 # ---- models
