@@ -14,7 +14,7 @@ from converters.compile import CompileOptions, Whitespace
 from converters.constraint import AnyJson, Choice, Constraint, Draft, Gbnf, JsonSchema, JsonValue, Lark, Regex, StructuralTag
 from server.chat.types import JsonObject, RequestedConstraint
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
-from server.json_text import dump_json, parse_json_text
+from server.json_text import dump_json, has_more_values, parse_json_text
 from server.settings import RequestLimits
 
 CONFLICT = "only one of structured_outputs, response_format, or constraint may be set"
@@ -217,6 +217,14 @@ def check_size(text: str, path: str, limit: int, limit_name: str) -> None:
         )
 
 
+def check_json_size(value: JsonValue, path: str, limit: int, limit_name: str) -> None:
+    """The same for a JSON value's text; of a huge one nothing is written out."""
+    if has_more_values(value, limit):
+        message = f"{path} is too long: more than {limit} bytes, which is what {limit_name} allows"
+        raise BadRequest(message, param=path, code="limit_exceeded")
+    check_size(dump_json(value), path, limit, limit_name)
+
+
 def _regex(value: JsonValue, path: str, request: _Request) -> Regex:
     return Regex(_text(value, path, request.limits.regex_bytes, "regex_bytes"))
 
@@ -239,7 +247,7 @@ def _schema(value: JsonValue, path: str, request: _Request) -> JsonSchema:
         value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
     if not isinstance(value, Mapping | bool):
         raise wrong_type(path, "a JSON Schema (an object, or its JSON text)", value)
-    check_size(dump_json(value), path, request.limits.schema_bytes, "schema_bytes")
+    check_json_size(value, path, request.limits.schema_bytes, "schema_bytes")
     return JsonSchema(value, **_schema_options(request))
 
 
@@ -276,7 +284,7 @@ def _structural_tag(value: JsonValue, path: str, request: _Request) -> Structura
         check_size(value, path, request.limits.schema_bytes, "schema_bytes")
         value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
     spec = _object(value, path)
-    check_size(dump_json(spec), path, request.limits.schema_bytes, "schema_bytes")
+    check_json_size(spec, path, request.limits.schema_bytes, "schema_bytes")
     return StructuralTag(spec)
 
 

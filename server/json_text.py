@@ -9,12 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, NoReturn
 
 from converters.constraint import JsonValue
 from server.errors import BadRequest
+from server.large_json import TooLarge, read_large_json
+from server.settings import RequestLimits
+
+LARGE_BYTES = 256 * 1024  # above this a text is read step by step
+_MAX_VALUES = RequestLimits().json_values
 
 _STRING = re.compile(rb'"[^"]*"?')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -29,15 +35,32 @@ class InvalidJson(BadRequest):
     default_code = "invalid_json"
 
 
-def parse_json(data: bytes, *, max_depth: int, what: str = "the request body", param: str | None = None) -> JsonValue:
-    """The value of a JSON text. Raises InvalidJson; `what` and `param` name the text there."""
+def parse_json(
+    data: bytes,
+    *,
+    max_depth: int,
+    max_values: int = _MAX_VALUES,
+    what: str = "the request body",
+    param: str | None = None,
+) -> JsonValue:
+    """The value of a JSON text. Raises InvalidJson; `what` and `param` name the text there.
+
+    A large text may be read in a thread: others get their turn meanwhile.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidJson(f"{what} is not valid UTF-8 (byte {error.start})", param=param) from None
-    _check_depth(data, max_depth, what, param)
+    is_large = len(data) > LARGE_BYTES
+    if not is_large:
+        _check_depth(data, max_depth, what, param)
     try:
-        value: JsonValue = _DECODER.decode(text)
+        value: JsonValue = read_large_json(text, max_depth, max_values) if is_large else _DECODER.decode(text)
+    except TooLarge as error:
+        if error.limit == "json_depth":
+            raise _too_deep(max_depth, what, param) from None
+        message = f"{what} has more than {max_values} JSON values (json_values)"
+        raise InvalidJson(message, param=param, code="limit_exceeded") from None
     except RecursionError:
         raise _too_deep(max_depth, what, param) from None
     except (ValueError, ArithmeticError) as error:
@@ -50,6 +73,21 @@ def parse_json(data: bytes, *, max_depth: int, what: str = "the request body", p
 def parse_json_text(text: str, *, max_depth: int, param: str) -> JsonValue:
     """The same for a JSON text inside a request's string field `param`."""
     return parse_json(text.encode("utf-8"), max_depth=max_depth, what=param, param=param)
+
+
+def has_more_values(value: JsonValue, most: int) -> bool:
+    """Whether a JSON value has more than `most` values in it: its text has more bytes then, too. Looks no further than that."""
+    pending: list[Any] = [value]
+    n = 0
+    while pending and n <= most:
+        item = pending.pop()
+        n += 1
+        if isinstance(item, Mapping):
+            n += len(item)  # the keys
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+    return n + len(pending) > most
 
 
 def dump_json(value: JsonValue) -> str:

@@ -22,6 +22,7 @@ class RequestLimits:
     n_choice_options: int = 10_000
     choice_bytes: int = 1024 * 1024
     json_depth: int = 200
+    json_values: int = 500_000
     body_bytes: int = 16 * 1024 * 1024
     tokenize_bytes: int = 1024 * 1024
     max_waiting: int = 64

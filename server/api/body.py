@@ -11,9 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from server.api.interrupt import ClientGone
 from server.chat.types import JsonObject
 from server.errors import wrong_type
-from server.json_text import parse_json
-
-_LARGE_BYTES = 256 * 1024  # above this parser and decoder run beside the event loop
+from server.json_text import LARGE_BYTES, parse_json
 
 Decoded = TypeVar("Decoded")
 
@@ -29,12 +27,12 @@ async def read_decoded(request: Request, decode: Callable[[JsonObject], Decoded]
         data = await request.body()
     except ClientDisconnect:
         raise ClientGone from None
-    max_depth = request.app.state.settings.request_limits.json_depth
+    limits = request.app.state.settings.request_limits
 
     def work() -> Decoded:
-        value = parse_json(data, max_depth=max_depth)
+        value = parse_json(data, max_depth=limits.json_depth, max_values=limits.json_values)
         if not isinstance(value, dict):
             raise wrong_type("the request body", "a JSON object", value)
         return decode(cast(JsonObject, value))
 
-    return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
+    return await asyncio.to_thread(work) if len(data) > LARGE_BYTES else work()

@@ -39,6 +39,7 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "n_choice_options": ("request_limits", "n_choice_options"),
     "choice_bytes": ("request_limits", "choice_bytes"),
     "json_depth": ("request_limits", "json_depth"),
+    "json_values": ("request_limits", "json_values"),
     "body_bytes": ("request_limits", "body_bytes"),
     "tokenize_bytes": ("request_limits", "tokenize_bytes"),
     "max_waiting": ("request_limits", "max_waiting"),

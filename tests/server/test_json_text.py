@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from server.json_text import InvalidJson, dump_json, parse_json
+from server import json_text
+from server.json_text import InvalidJson, dump_json, has_more_values, parse_json
+from server.large_json import TooLarge, read_large_json
+
+
+@pytest.fixture(params=["small", "large"], autouse=True)
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both readers, whatever the size."""
+    monkeypatch.setattr(json_text, "LARGE_BYTES", -1 if request.param == "large" else 1 << 40)
 
 
 def parse(data: bytes, max_depth: int = 200) -> object:
     return parse_json(data, max_depth=max_depth)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON, st.sampled_from([None, 1]), st.booleans())
+def test_both_readers_say_the_same(value: object, indent: int | None, ascii: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii)
+    assert read_large_json(text, 200, 1_000_000) == json.loads(text, parse_float=Decimal)
+
+
+@given(st.text(alphabet='{}[]:,"\\ \n0123456789.eE+-truefalsn', max_size=12))
+def test_both_readers_refuse_the_same(text: str) -> None:
+    def outcome(read: Callable[[], object]) -> str:
+        try:
+            return repr(read())
+        except (ValueError, ArithmeticError):
+            return "refused"
+
+    large = outcome(lambda: read_large_json(text, 200, 1_000_000))
+    assert large == outcome(lambda: json_text._DECODER.decode(text))
+
+
+def test_the_number_of_values_is_bounded() -> None:
+    text = '{"a": [1, 2, {"b": []}, "c"]}'
+    assert read_large_json(text, 200, 7) == json.loads(text)
+    with pytest.raises(TooLarge):
+        read_large_json(text, 200, 6)
+    value = json.loads(text)
+    assert has_more_values(value, 8)
+    assert not has_more_values(value, 9)  # two of them keys
 
 
 @pytest.mark.parametrize(
@@ -45,7 +91,7 @@ def test_takes(data: bytes, value: object) -> None:
         (b"[" * 100_000, "nested"),
         (b"[" * 100_000 + b"]" * 100_000, "nested"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested"),
-        (b"[" * 150 + b"{" * 100, "nested"),
+        (b"[" * 150 + b'{"a":' * 100, "nested"),
     ],
 )
 def test_refuses(data: bytes, words: str) -> None:

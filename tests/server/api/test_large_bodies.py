@@ -13,8 +13,10 @@ from tests.server.fakes import Served
 LARGE = {
     "brackets": b"[" * 3_000_000,
     "messages": b'{"messages":[' + b",".join([b'{"role":"user","content":"a"}'] * 60_000) + b"]}",
-    "keys": b'{"messages":[{"role":"user","content":"a"}],' + b",".join(b'"k%d":0' % i for i in range(150_000)) + b"}",
-    "ids": b'{"prompt":[' + b",".join([b"1"] * 1_000_000) + b"]}",
+    "keys": b'{"messages":[{"role":"user","content":"a"}],' + b",".join(b'"k%d":0' % i for i in range(450_000)) + b"}",
+    "schema": b'{"messages":[{"role":"user","content":"a"}],"guided_json":{"x":[' + b",".join([b'"a"'] * 450_000) + b"]}}",
+    "lists": b'{"messages":[' + b",".join([b"[]"] * 1_000_000) + b"]}",
+    "ids": b'{"prompt":[' + b",".join([b"1"] * 450_000) + b"]}",
 }
 
 
@@ -24,11 +26,11 @@ async def test_others_are_served_meanwhile(served: Served, name: str) -> None:
     asking = asyncio.ensure_future(served.client.post(path, content=LARGE[name]))
     longest = 0.0
     while not asking.done():
-        begun = time.monotonic()
+        begun = time.process_time()  # not the clock: what else the machine does is no fault of the server
         await asyncio.sleep(0.005)
-        longest = max(longest, time.monotonic() - begun)
+        longest = max(longest, time.process_time() - begun)
     assert asking.result().status_code in (200, 400)
-    assert longest < 0.5  # on one thread each of them takes longer, "messages" seconds
+    assert longest < 0.15
 
 
 async def test_a_text_to_tokenize_has_a_limit(served: Served) -> None:
