@@ -95,13 +95,14 @@ def _compile(source: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _strftime_now
     return environment.from_string(source)
 
 
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    """JSON text as Python writes it, and with it most of what models have read."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, default=_plain, **options)
 
 

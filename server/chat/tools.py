@@ -19,11 +19,11 @@ from server.chat.constraint import (
     log_outcome,
     reject,
 )
+from server.chat.prompt import to_json
 from server.chat.types import ChatPrompt, Message, Notice, RequestedConstraint, ToolCallPart, ToolUse
 from server.engine.client import EngineClient
 from server.engine.messages import Trigger
 from server.errors import UnsupportedParameter
-from server.json_text import dump_json
 
 logger = logging.getLogger("gramserve.constraint")
 
@@ -131,5 +131,6 @@ def _plain_turn(message: Message, codec: Codec, names: dict[str | None, str]) ->
 
 
 def _call(call: ToolCallPart) -> Call:
+    """A call as models write it, spaces included, so that one of an earlier answer is found in the cache as it was."""
     arguments = call.arguments
-    return Call(call.name, arguments if isinstance(arguments, str) else dump_json(arguments))
+    return Call(call.name, arguments if isinstance(arguments, str) else to_json(arguments))

@@ -225,7 +225,7 @@ PROMPTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"messages": [{"role": "user", "content": [text("a"), text("b")]}, {"role": "user", "content": "c"}]}, ["user\na\nb\nc<"]),
     ({"messages": [USER, {"role": "system", "content": "Now in verse."}]}, ["user\nhi<", "system\nNow in verse.<"]),
     ({"messages": [USER, ASKED, {"role": "user", "content": [text("and?"), result([text("20"), text("C")])]}]},
-     ['Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city":"Rome"}}',
+     ['Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}',
       "<tool_response>\n20\nC\n<", "user\nand?<"]),
     ({"messages": [USER, ASKED, {"role": "user", "content": [result("no such city", is_error=True)]}]},
      ["<tool_response>\nError: no such city\n<"]),
@@ -587,3 +587,88 @@ async def test_a_large_body_is_refused_in_this_shape() -> None:
     async with serve(settings=Settings(request_limits=RequestLimits(body_bytes=1000))) as served:
         reply = await ask(served, system="x" * 2000)
         assert (reply.status_code, reply.json()["error"]["type"]) == (413, "request_too_large")
+
+
+# ---- what Claude Code sends, in order
+
+CLAUDE_CODE = {
+    "anthropic-version": "2023-06-01",
+    "anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14,context-management-2025-06-27",
+    "authorization": "Bearer none",
+    "user-agent": "claude-cli/2.1.177 (external, cli)",
+    "x-app": "cli",
+    "x-stainless-retry-count": "0",
+}
+READ = {
+    "name": "Read",
+    "description": "Reads a file.",
+    "input_schema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "file_path": {"description": "The absolute path", "type": "string"},
+            "limit": {"type": "integer", "exclusiveMinimum": 0, "maximum": 9007199254740991},
+        },
+        "required": ["file_path"],
+        "additionalProperties": False,
+    },
+}
+READ_CALL = '<tool_call>\n{"name": "Read", "arguments": {"file_path": "/a.py"}}\n</tool_call>'
+
+
+def agent_request(cch: str, *turns: dict[str, Any]) -> dict[str, Any]:
+    """A request of its main loop."""
+    line = f"x-anthropic-billing-header: cc_version=2.1.177.01c; cc_entrypoint=cli; cch={cch};"
+    cached = {"cache_control": {"type": "ephemeral"}}
+    return {
+        "model": "default",
+        "messages": list(turns),
+        "system": [text(line), {**text("You are Claude Code."), **cached}, {**text("Rules: be brief."), **cached}],
+        "tools": [READ, {**WEATHER, "cache_control": {"type": "ephemeral"}}],
+        "metadata": {"user_id": json.dumps({"device_id": "d", "session_id": "s"})},
+        "max_tokens": 32000,
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "medium"},
+        "stream": True,
+    }
+
+
+async def test_what_claude_code_sends() -> None:
+    info = with_info(n_ctx_slot=4000)
+    async with serve(says(f"I'll look.\n{READ_CALL}", info=info)) as served:
+        send = served.client
+        quota = {"model": "default", "max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}
+        assert (await send.post("/v1/messages?beta=true", json=quota, headers=CLAUDE_CODE)).status_code == 200
+        schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+        title = {
+            "model": "default",
+            "max_tokens": 32000,
+            "messages": [{"role": "user", "content": [text("fix it")]}],
+            "system": [text("Write a title.")],
+            "tools": [],
+            "output_config": {"format": {"type": "json_schema", "schema": schema}},
+            "stream": True,
+        }
+        assert (await send.post("/v1/messages?beta=true", json=title, headers=CLAUDE_CODE)).status_code == 200
+        assert grammar_of(served).accepts('{"title": "Fix it"}')
+        user_turn = {"role": "user", "content": [text("<system-reminder>…</system-reminder>"), text("fix it")]}
+        reply = await send.post("/v1/messages?beta=true", json=agent_request("36ee5", user_turn), headers=CLAUDE_CODE)
+        message = read_stream(reply.text)
+        assert (message["stop_reason"], message["content"][1]["input"]) == ("tool_use", {"file_path": "/a.py"})
+        result_turn = {"role": "user", "content": [{
+            "type": "tool_result", "tool_use_id": message["content"][1]["id"], "content": "1\tprint(1)", "is_error": False,
+            "cache_control": {"type": "ephemeral"}}]}  # fmt: skip
+        turns = (user_turn, {"role": "assistant", "content": message["content"]}, result_turn)
+        again = await send.post("/v1/messages?beta=true", json=agent_request("0aaa9", *turns), headers=CLAUDE_CODE)
+        assert again.status_code == 200
+        first, second = [str(request.prompt) for request in served.engine.requests[-2:]]
+        assert second.startswith(first)  # so all of it is in the cache
+        assert second[len(first) :].startswith(f"I'll look.\n{READ_CALL}")
+        counted = {
+            name: value
+            for name, value in agent_request("9", *turns).items()
+            if name in ("model", "messages", "tools", "system")
+        }
+        tokens = await send.post("/v1/messages/count_tokens?beta=true", json=counted, headers=CLAUDE_CODE)
+        assert tokens.json() == {"input_tokens": len(second)}

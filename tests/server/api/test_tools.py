@@ -214,7 +214,7 @@ async def test_a_template_without_tools_gets_them_described(served: Served) -> N
     await served.chat(messages=messages, tools=TOOLS)
     prompt = str(served.engine.requests[-1].prompt)
     assert prompt.index("Be brief.") < prompt.index('"name": "get_weather"') < prompt.index("Weather?")
-    assert '{"name": "get_weather", "arguments": {"city":"X"}}' in prompt
+    assert '{"name": "get_weather", "arguments": {"city": "X"}}' in prompt
     assert prompt.index("Weather?") < prompt.index("<tool_response>\n20C")
 
 
