@@ -97,7 +97,7 @@ def requests(row: Row, tools: Sequence[Row], max_tokens: int) -> Iterator[dict[s
 
 def whole(client: OpenAI, request: Mapping[str, Any]) -> Calls:
     (choice,) = client.chat.completions.create(**request).choices
-    assert choice.finish_reason == "tool_calls"
+    assert choice.finish_reason == "tool_calls", choice
     return calls(choice.message)
 
 
@@ -109,7 +109,7 @@ def streamed(client: OpenAI, request: Mapping[str, Any]) -> Calls:
             if event.type == "tool_calls.function.arguments.delta":
                 pieces[event.index] += len(event.arguments_delta)
         (choice,) = stream.get_final_completion().choices
-    assert choice.finish_reason == "tool_calls"
+    assert choice.finish_reason == "tool_calls", choice
     found = calls(choice.message)
     assert [pieces[i] for i in range(len(found))] == [len(arguments) for _, arguments in found]
     return found
@@ -141,7 +141,11 @@ def check(client: OpenAI, row: Row, tools: Sequence[Row], max_tokens: int) -> Ch
     judges = {tool.name: Judge(tool.schema) for tool in tools}
     assert len(judges) == len(tools)
     for request in requests(row, tools, max_tokens):
-        both = whole(client, request), streamed(client, request)
+        try:
+            both = whole(client, request), streamed(client, request)
+        except AssertionError as error:
+            problems.append(f"{row.name} at {request['temperature']}: {error!r}")
+            continue
         counts["replies"] += 2
         if both[0] != both[1]:
             problems.append(f"{row.name} at {request['temperature']}: {both[0]} whole, {both[1]} streamed")
