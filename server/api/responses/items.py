@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from converters.constraint import JsonValue
@@ -25,10 +25,11 @@ _SEAL = "gramserve."  # begins the reasoning that a client keeps for us; nothing
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item as the API lists it, and what it adds to the chat."""
+    """One item as the API lists it, and what it adds to the chat. `n_bytes` is counted as JSON text."""
 
     wire: JsonObject
     piece: Message
+    n_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,11 @@ class Kept:
     @property
     def n_bytes(self) -> int:
         """Bytes of its JSON text; what it shares with other responses counts in each."""
-        return sum(len(dump_json(entry).encode("utf-8")) for entry in (self.response, *(item.wire for item in self.items)))
+        return _n_bytes(self.response) + sum(item.n_bytes for item in self.items)
+
+
+def _n_bytes(value: JsonValue) -> int:
+    return len(dump_json(value).encode("utf-8"))
 
 
 def seal(reasoning: str) -> str:
@@ -96,6 +101,7 @@ class ItemReader:
         if item_id in self._ids:
             raise _repeated(f"{path}.id", item_id, "is that of an earlier item")
         item = _READERS[kind](self, given, path)
+        item = item if item.n_bytes else replace(item, n_bytes=_n_bytes(item.wire))
         self._note(item)
         return item
 
