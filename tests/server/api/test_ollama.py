@@ -319,7 +319,7 @@ async def test_a_turn_of_open_webui_with_a_call(served: Served) -> None:
 
 
 async def test_a_task_of_open_webui(served: Served) -> None:
-    """A title, say: not streamed, bounded by max_tokens as its converter writes it, an empty format, a system beside the chat."""
+    """A title, say: not streamed, max_tokens as its converter writes it, a system beside the chat."""
     fields = {"format": None, "options": {"num_predict": 1000, "stop": []}, "system": "S", "metadata": {"task": "title"}}
     assert (await whole(served, model="fake:latest", **fields))["message"]["content"] == "Hello"
 
