@@ -15,6 +15,7 @@ from server.chat import types
 from server.chat.constraint import CompileOutcome, ConstraintCompiler, compile_requested, constraint_notices
 from server.chat.description import with_description
 from server.chat.embedding import Embeddings, EmbedRequest, embed
+from server.chat.infill import with_suffix
 from server.chat.merge import merge
 from server.chat.model import LoadedModel, ModelManager
 from server.chat.profile import Reasoner, find_reasoner
@@ -107,6 +108,7 @@ class Service:
         Whatever is wrong with the request is raised before Started. A choice that fails later lets the others end first.
         """
         model = await self.manager.engine(request.model)
+        request = await with_suffix(request, model)
         _check_tokens(request, model.engine.info)
         effort = effort_of(request)
         request, calls = await self._with_tools(request, model)

@@ -140,7 +140,8 @@ class GenerateRequest:
     `clips_to_context`: max_tokens past the end of the slot's context is that end, else an error. `max_tokens_param`: what the
     request calls max_tokens, for errors.
     `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`), and
-    `budget_tokens` the tokens for it, which win over those of the effort.
+    `budget_tokens` the tokens for it, which win over those of the effort. `suffix`: the text after the answer, of which the
+    prompts are the text before.
     """
 
     prompts: tuple[Prompt, ...]
@@ -158,6 +159,7 @@ class GenerateRequest:
     on_length: OnLength = "complete"
     effort: str | None = None
     budget_tokens: int | None = None
+    suffix: str | None = None
     param: str = "prompt"
 
     @property

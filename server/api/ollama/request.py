@@ -46,6 +46,7 @@ def decode_request(body: JsonObject, limits: RequestLimits, *, is_chat: bool) ->
         tools=tools,
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         effort=effort,
+        suffix=None if is_chat else fields.suffix,
         param="messages" if is_chat else "prompt",
     )
     return (request if body.get(request.param) else None), fields
@@ -81,11 +82,10 @@ def _chat_prompt(body: JsonObject, fields: RequestFields, tools: ToolUse | None)
 
 def _text_prompt(body: JsonObject, fields: RequestFields) -> Prompt:
     _refuse_images(body, "images")
-    if fields.suffix:
-        raise UnsupportedParameter("suffix is not supported: this server fills no middles", param="suffix")
-    if fields.raw and (fields.system or fields.template or fields.context):
-        raise BadRequest("raw mode does not support template, system, or context", param="raw")
-    if fields.raw:
+    for name in ("raw", "suffix"):
+        if getattr(fields, name) and (fields.system or fields.template or fields.context):
+            raise BadRequest(f"{name} does not go with template, system, or context", param=name)
+    if fields.raw or fields.suffix:
         return TextPrompt(fields.prompt or "")
     system = (Message("system", fields.system),) if fields.system else ()
     turns = (*system, Message("user", fields.prompt or ""))

@@ -115,7 +115,7 @@ async def generate(http: Request) -> Response:
     request = replace(request, model=fields.asked_model)
     if is_chat and fields.truncate is not False:
         events = generate_fitted(state.service, request)
-    elif is_chat or fields.raw:
+    elif is_chat or fields.raw or fields.suffix:
         events = state.service.generate(request)
     else:
         events = generate_on(state.service, request, fields.context or (), envelope.context.extend)

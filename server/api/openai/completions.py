@@ -47,8 +47,6 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
     """The internal request and the wire's fields. Raises BadRequest naming the field."""
     fields = read_fields(CompletionFields, body)
     merged = merge_extra_body(body)
-    if merged.get("suffix", ("", ""))[1] != "":
-        raise UnsupportedParameter("suffix is not supported: this server fills no middles", param="suffix")
     if merged.get("inject_schema", ("", False))[1]:
         raise UnsupportedParameter("inject_schema needs a chat's messages", param="inject_schema")
     best_of = _best_of(fields)
@@ -64,6 +62,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         constraint=read_constraint(body, limits),
         logprobs=0 if fields.logprobs is None and is_ranked else fields.logprobs,
         echo=bool(fields.echo),
+        suffix=fields.suffix or None,
     )
     if fields.max_tokens == 0 and not fields.echo:
         raise BadRequest("max_tokens 0 makes sense only with echo", param="max_tokens")

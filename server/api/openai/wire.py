@@ -68,4 +68,5 @@ class CompletionFields(SamplingFields):
     max_tokens: Count | None = None
     logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
     echo: Boolean | None = None
+    suffix: String | None = None
     best_of: Annotated[Integer, Field(ge=1, le=MAX_CHOICES)] | None = None
