@@ -52,6 +52,7 @@ class ResponseFields(SamplerFields):
     safety_identifier: String | None = None
     prompt_cache_key: String | None = None
 
+    reasoning_effort: String | None = None
     stop: StopStrings | None = None
     template: String | None = None
     thinking: Boolean | None = None
@@ -61,6 +62,11 @@ class ResponseFields(SamplerFields):
     def has_logprobs(self) -> bool:
         """Whether the text comes with its log-probabilities."""
         return "message.output_text.logprobs" in self.include or self.top_logprobs > 0
+
+    @property
+    def effort(self) -> str | None:
+        """How much to think, in this API's field or in the chat's."""
+        return self.reasoning_effort if self.reasoning.effort is None else self.reasoning.effort
 
     @property
     def switch(self) -> bool | None:
@@ -74,7 +80,7 @@ class ResponseFields(SamplerFields):
             "background": False,
             "metadata": self.metadata,
             "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "reasoning": self.reasoning.model_dump(),
+            "reasoning": {"effort": self.effort, "summary": self.reasoning.summary},
             "service_tier": "default",
             "store": self.store is not False,
             "temperature": sampling.temperature,

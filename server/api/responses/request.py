@@ -36,8 +36,8 @@ def decode_request(body: JsonObject, limits: RequestLimits, store: BoundedStore[
     fields = read_response_fields(merged)
     items = _conversation(merged, fields, limits, store)
     tools, names = decode_flat_tools(body, merged, limits)
-    if fields.reasoning.effort is not None:
-        parse_effort(fields.reasoning.effort, "reasoning.effort")
+    if fields.effort is not None:
+        parse_effort(fields.effort, "reasoning_effort" if fields.reasoning.effort is None else "reasoning.effort")
     request = GenerateRequest(
         prompts=(_prompt(merged, fields, items, tools.shown if tools is not None else ()),),
         model=fields.model,
@@ -48,7 +48,7 @@ def decode_request(body: JsonObject, limits: RequestLimits, store: BoundedStore[
         max_tokens_param="max_output_tokens",
         constraint=read_constraint(body, limits),
         tools=tools,
-        effort=fields.reasoning.effort,
+        effort=fields.effort,
         logprobs=fields.top_logprobs if fields.has_logprobs else None,
         param="input",
     )

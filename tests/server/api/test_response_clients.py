@@ -1,4 +1,4 @@
-"""What well-known clients send to /v1/responses, in their own shapes: Codex, the Agents SDK, LangChain (autumn 2026)."""
+"""What well-known clients send to /v1/responses, each in its shape of autumn 2026."""
 
 from __future__ import annotations
 
@@ -62,9 +62,23 @@ LANGCHAIN: dict[str, Any] = {
         {"type": "function_call_output", "output": "sunny", "call_id": "call_1"},
     ],
 }  # fmt: skip
+OPEN_WEBUI: dict[str, Any] = {
+    "model": "default", "stream": True, "temperature": 0.5, "max_output_tokens": 60, "instructions": "Be brief.",
+    "reasoning_effort": "low", "seed": 1, "guided_choice": ["a", "b"], "tools": [{**WEATHER, "strict": None}],
+    "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "reasoning", "id": "r_1", "status": "completed", "start_tag": "<think>", "summary": None,
+         "attributes": {}, "content": [{"type": "output_text", "text": "hm"}], "started_at": 1.5, "duration": 2},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        {"type": "function_call", "call_id": "call_1", "id": "fc_1", "name": "get_weather", "arguments": '{"city": "Rome"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "sunny"}]},
+        {"type": "message", "role": "user", "content": []},
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("body", [CODEX, AGENTS, LANGCHAIN], ids=["codex", "agents", "langchain"])
+@pytest.mark.parametrize("body", [CODEX, AGENTS, LANGCHAIN, OPEN_WEBUI], ids=["codex", "agents", "langchain", "open-webui"])
 async def test_what_clients_send(served: Served, body: dict[str, Any]) -> None:
     reply = await served.client.post(PATH, json=body)
     assert reply.status_code == 200, reply.text

@@ -438,6 +438,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reasoning": "high"}, "reasoning"),
     ({"reasoning": {"effort": "much"}}, "reasoning.effort"),
     ({"reasoning": {"effort": 5}}, "reasoning.effort"),
+    ({"reasoning_effort": "much"}, "reasoning_effort"),
     ({"background": True}, "background"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
