@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from server.chat.profile import tells_of_thinking
 from server.chat.prompt import can_think
 from server.chat.templates import CHATML, TEMPLATES
 from server.chat.tools import codec_of
 from server.model_status import ModelStatus
 
+_FILLS_MIDDLES = {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"}
+
 
 def capabilities(status: ModelStatus) -> tuple[str, ...]:
-    """Of "completion", "tools", "thinking", "embedding", "rerank" those that hold; none are known of a model not fetched.
+    """Of "completion", "tools", "thinking", "insert", "embedding", "rerank" those that hold; none of a model not fetched.
 
     Every model that writes text makes embeddings too; "embedding" is said of those that were made for it.
     """
@@ -24,7 +27,8 @@ def capabilities(status: ModelStatus) -> tuple[str, ...]:
     holds = {
         "completion": True,
         "tools": codec_of(status.codec, template) is not None,
-        "thinking": can_think(template),
+        "thinking": can_think(template) or tells_of_thinking(template),
+        "insert": not _FILLS_MIDDLES.isdisjoint(details.metadata),
         "embedding": details.is_embedder,
     }
     return tuple(name for name, does_hold in holds.items() if does_hold)

@@ -52,6 +52,11 @@ async def find_reasoner(template: str, engine: EngineClient) -> Reasoner | None:
     return None
 
 
+def tells_of_thinking(template: str) -> bool:
+    """Whether a template has the markers of some family, with a switch or without."""
+    return any(_is_told(profile, template) for profile in PROFILES)
+
+
 def _is_told(profile: ReasoningProfile, template: str) -> bool:
     """Markup of several tokens is put together in templates, so its first words are enough."""
     return profile.end in template or ("|" in profile.start and profile.start.strip() in template)

@@ -20,6 +20,8 @@ UNKNOWN = "{{ tools }}<|call_a_tool|>"
     [
         ({"tokenizer.chat_template": HERMES}, {}, ("completion", "tools")),
         ({"tokenizer.chat_template": HERMES + "{{ enable_thinking }}"}, {}, ("completion", "tools", "thinking")),
+        ({"tokenizer.chat_template": HERMES + "<think></think>"}, {}, ("completion", "tools", "thinking")),
+        ({"tokenizer.ggml.fim_pre_token_id": 5}, {}, ("completion", "tools", "insert")),
         ({"tokenizer.chat_template": UNKNOWN}, {}, ("completion",)),
         ({"tokenizer.chat_template": UNKNOWN}, {"codec": "hermes"}, ("completion", "tools")),
         ({"tokenizer.chat_template": UNKNOWN}, {"template": "chatml"}, ("completion", "tools")),
