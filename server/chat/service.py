@@ -248,10 +248,8 @@ class Service:
             ready = await asyncio.to_thread(rendering) if _is_long(prompt) else rendering()
             turn_format = self._format(request, prompt, ready.prompt, model, rules)
             echo = await _prompt_text(ready, model.engine) if request.echo else None
-            if len(request.prompts) > 1:
-                ready = await _tokenized(ready, model.engine, f"{request.param}[{i}]")
             jobs.append(_Job(ready, i * request.n, echo, turn_format))
-        return jobs
+        return await _tokenized(jobs, model.engine, request.param) if len(jobs) > 1 else jobs
 
     def _call_markers(self, request: GenerateRequest, model: LoadedModel) -> tuple[str, ...]:
         """What the splitter must see, control tokens or not."""
@@ -316,16 +314,29 @@ async def _prompt_text(request: EngineRequest, engine: EngineClient) -> str:
     return (await engine.detokenize(request.prompt)).decode("utf-8", "replace")
 
 
-async def _tokenized(request: EngineRequest, engine: EngineClient, param: str) -> EngineRequest:
-    """One of a batch: its length is checked now, since the stream's headers go out when the first prompt starts."""
-    tokens = request.prompt
-    if isinstance(tokens, str):
-        tokens = await engine.tokenize(tokens, add_special=request.add_special, parse_special=request.parse_special)
-    n_ctx = engine.info.n_ctx_slot
-    if len(tokens) + (request.max_tokens or 0) > n_ctx:
-        message = f"{param} has {len(tokens)} tokens; with max_tokens {request.max_tokens or 0} that is over {n_ctx}"
-        raise ContextOverflow(message, param=param)
-    return replace(request, prompt=tokens)
+async def _tokenized(jobs: list[_Job], engine: EngineClient, param: str) -> list[_Job]:
+    """A batch: the lengths are checked now, since the stream's headers go out when the first prompt starts."""
+    first = jobs[0].request
+    most = engine.info.n_ctx_slot - (1 if first.clips_to_context else first.max_tokens or 0)
+    tokens = {i: job.request.prompt for i, job in enumerate(jobs) if not isinstance(job.request.prompt, str)}
+    found: dict[int, tuple[int, ...] | int] = {}
+    for add_special in (True, False):
+        chosen = [i for i, job in enumerate(jobs) if i not in tokens and job.request.add_special is add_special]
+        texts = tuple(str(jobs[i].request.prompt) for i in chosen)
+        if texts:
+            entries = await engine.tokenize_all(texts, add_special=add_special, most=most)
+            found |= dict(zip(chosen, entries))  # noqa: B905 - shorter where one is too long
+    for i, entry in sorted({**tokens, **found}.items()):
+        if isinstance(entry, int) or len(entry) > most:
+            raise _too_long(f"{param}[{i}]", entry, first, engine.info)
+        tokens[i] = entry
+    return [replace(job, request=replace(job.request, prompt=tokens[i])) for i, job in enumerate(jobs)]
+
+
+def _too_long(param: str, tokens: tuple[int, ...] | int, request: EngineRequest, info: ModelInfo) -> ContextOverflow:
+    n_tokens = f"{tokens} tokens or more" if isinstance(tokens, int) else f"{len(tokens)} tokens"
+    message = f"{param} has {n_tokens}; with max_tokens {request.max_tokens or 0} that is over {info.n_ctx_slot}"
+    return ContextOverflow(message, param=param)
 
 
 def _field_at_fault(error: BadRequest, request: GenerateRequest, info: ModelInfo) -> str | None:

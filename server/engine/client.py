@@ -21,6 +21,7 @@ from server.engine.link import Connect, Link, OnDeath, OnMessage
 from server.engine.messages import (
     Add,
     Cancel,
+    CheckGrammar,
     Detokenize,
     DropGrammar,
     Embed,
@@ -34,6 +35,7 @@ from server.engine.messages import (
     ModelInfo,
     ModelSpec,
     ModelState,
+    Pieces,
     PutGrammar,
     Question,
     Ready,
@@ -43,6 +45,7 @@ from server.engine.messages import (
     StepOutput,
     ToChild,
     Tokenize,
+    TokenizeAll,
     ToParent,
 )
 from server.errors import (
@@ -101,8 +104,20 @@ class EngineClient(Protocol):
     async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
         """Token ids of `text`."""
 
+    async def tokenize_all(self, texts: tuple[str, ...], *, add_special: bool, most: int) -> tuple[tuple[int, ...] | int, ...]:
+        """Token ids of each text, special tokens read as such.
+
+        A text that has more than `most` tokens for sure ends it: its entry is their least number, and nothing comes after.
+        """
+
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         """The bytes that `tokens` spell, special tokens included."""
+
+    async def spell(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        """The bytes that each of `tokens` spells."""
+
+    async def check_grammar(self, key: str) -> None:
+        """Raises ConstraintRejected where the grammar that was put under `key` can't be used with this model's vocabulary."""
 
     async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
         """A vector of each input, of length 1, as little-endian float32; with `is_ranking` one float of each framed pair.
@@ -352,6 +367,16 @@ class Client:
 
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         return cast("bytes", await self._ask(Detokenize(next(self._numbers), tokens)))
+
+    async def tokenize_all(self, texts: tuple[str, ...], *, add_special: bool, most: int) -> tuple[tuple[int, ...] | int, ...]:
+        value = await self._ask(TokenizeAll(next(self._numbers), texts, add_special, True, most))
+        return cast("tuple[tuple[int, ...] | int, ...]", value)
+
+    async def spell(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        return cast("tuple[bytes, ...]", await self._ask(Pieces(next(self._numbers), tokens)))
+
+    async def check_grammar(self, key: str) -> None:
+        await self._ask(CheckGrammar(next(self._numbers), key))
 
     async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
         question = Embed(next(self._numbers), inputs, is_ranking)

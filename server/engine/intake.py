@@ -20,6 +20,7 @@ from server.engine.embedding import EmbedJob
 from server.engine.messages import (
     Add,
     Cancel,
+    CheckGrammar,
     Detokenize,
     DropGrammar,
     Embed,
@@ -28,6 +29,7 @@ from server.engine.messages import (
     FailureKind,
     InspectSlots,
     Load,
+    Pieces,
     PutGrammar,
     Reply,
     SetBusy,
@@ -35,6 +37,7 @@ from server.engine.messages import (
     StepOutput,
     ToChild,
     Tokenize,
+    TokenizeAll,
     ToParent,
 )
 from server.engine.route import Route, Ruling, make_route, make_ruling
@@ -77,8 +80,10 @@ class Intake:
     def handle(self, message: ToChild) -> None:
         """Take one message; never waits for a decode or a grammar."""
         match message:
-            case Tokenize() | Detokenize():
+            case Tokenize() | TokenizeAll() | Detokenize() | Pieces():
                 self._questions.submit(self._answer, message)
+            case CheckGrammar():
+                self._constrained.submit(self._answer, message)
             case Embed():
                 self._embed(message)
             case InspectSlots():
@@ -105,22 +110,42 @@ class Intake:
 
     # -- questions
 
-    def _answer(self, question: Tokenize | Detokenize) -> None:
+    def _answer(self, question: Tokenize | TokenizeAll | Detokenize | Pieces | CheckGrammar) -> None:
         try:
             reply = Reply(question.question, self._value(question))
         except Refusal as refusal:
-            reply = Reply(question.question, error=refusal.message)
+            reply = Reply(question.question, error=refusal.message, kind=refusal.kind)
         self._emit(reply)
 
-    def _value(self, question: Tokenize | Detokenize) -> object:
+    def _value(self, question: Tokenize | TokenizeAll | Detokenize | Pieces | CheckGrammar) -> object:
         vocabulary = self._backend.vocabulary
         match question:
             case Tokenize(text=text):
                 return vocabulary.tokenize(text, question.add_special, question.parse_special)
+            case TokenizeAll():
+                return self._tokenized(question)
             case Detokenize(tokens=tokens):
                 return b"".join(vocabulary.piece(token) for token in self._known(tokens))
+            case Pieces(tokens=tokens):
+                return tuple(vocabulary.piece(token) for token in self._known(tokens))
+            case CheckGrammar(key=key):
+                self._ruling(key)
+                return None
             case _:
                 assert_never(question)
+
+    def _tokenized(self, question: TokenizeAll) -> tuple[tuple[int, ...] | int, ...]:
+        found: list[tuple[int, ...] | int] = []
+        for text in question.texts:
+            least = self._least_tokens(text)
+            if least > question.most:
+                return (*found, least)
+            found.append(self._backend.vocabulary.tokenize(text, question.add_special, question.parse_special))
+        return tuple(found)
+
+    def _least_tokens(self, text: str) -> int:
+        """Tokens that `text` has at least, however long each is."""
+        return -(-len(text.encode()) // self._backend.vocabulary.longest_piece)
 
     def _known(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens, checked against the vocabulary."""
@@ -276,9 +301,7 @@ class Intake:
     def _check_length(self, prompt: str) -> None:
         """Refuse what can't fit, however long its tokens are: finding them in megabytes takes seconds that others wait."""
         n_ctx = self._backend.info.n_ctx_slot
-        if len(prompt) <= n_ctx:
-            return
-        least = -(-len(prompt.encode()) // self._backend.vocabulary.longest_piece)
+        least = self._least_tokens(prompt)
         if least > n_ctx:
             raise Refusal(
                 FailureKind.CONTEXT_OVERFLOW,

@@ -265,6 +265,36 @@ class Detokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizeAll:
+    """Ask for the tokens of each text; answered by a Reply whose value is a tuple of tuples of ids.
+
+    A text that has more than `most` tokens for sure ends it: its entry is their least number, and nothing comes after.
+    """
+
+    question: int
+    texts: tuple[str, ...]
+    add_special: bool
+    parse_special: bool
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Ask for the text of each of `tokens`; answered by a Reply whose value is a tuple of bytes."""
+
+    question: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckGrammar:
+    """Ask whether the grammar of that key can be used with this vocabulary; answered by a Reply without value, or an error."""
+
+    question: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Embed:
     """Ask for a vector of each input, of length 1, as little-endian float32 bytes; or with `is_ranking` for one float of each.
 
@@ -414,7 +444,7 @@ class StepOutput:
     events: tuple[EngineEvent, ...]
 
 
-Question: TypeAlias = Tokenize | Detokenize | Embed | InspectSlots
+Question: TypeAlias = Tokenize | TokenizeAll | Detokenize | Pieces | CheckGrammar | Embed | InspectSlots
 ToChild: TypeAlias = Load | Add | Cancel | PutGrammar | DropGrammar | SetBusy | Question | Shutdown
 ToParent: TypeAlias = Ready | LoadFailed | Reply | StepOutput
 ModelState: TypeAlias = Literal["loading", "ready", "restarting", "failed", "stopped"]

@@ -124,6 +124,18 @@ class ActiveEngine:
         with self._use():
             return await self._engine.tokenize(text, add_special=add_special, parse_special=parse_special)
 
+    async def tokenize_all(self, texts: tuple[str, ...], *, add_special: bool, most: int) -> tuple[tuple[int, ...] | int, ...]:
+        with self._use():
+            return await self._engine.tokenize_all(texts, add_special=add_special, most=most)
+
+    async def spell(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        with self._use():
+            return await self._engine.spell(tokens)
+
+    async def check_grammar(self, key: str) -> None:
+        with self._use():
+            await self._engine.check_grammar(key)
+
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         with self._use():
             return await self._engine.detokenize(tokens)

@@ -19,6 +19,8 @@ from converters.constraint import Constraint
 from converters.grammar.match import Matcher
 from server.app import create_app
 from server.chat.constraint import CompileOutcome
+from server.engine.backend import GrammarRejected
+from server.engine.grammar_tokens import find_tokens
 from server.engine.messages import (
     EngineEvent,
     EngineRequest,
@@ -33,7 +35,7 @@ from server.engine.messages import (
     TokenLogprob,
     TokenLogprobs,
 )
-from server.errors import EngineStartFailed, ModelNotFound
+from server.errors import ConstraintRejected, EngineStartFailed, ModelNotFound
 from server.metrics import Metrics
 from server.model_status import FetchProgress, ModelDetails, ModelStatus
 from server.settings import Settings
@@ -136,6 +138,23 @@ class FakeEngine:
 
     async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
         return tuple(ord(char) % self.info.n_vocab for char in text)
+
+    async def tokenize_all(self, texts: tuple[str, ...], *, add_special: bool, most: int) -> tuple[tuple[int, ...] | int, ...]:
+        found: list[tuple[int, ...] | int] = []
+        for text in texts:
+            if len(text) > most:
+                return (*found, len(text))
+            found.append(await self.tokenize(text, add_special=add_special))
+        return tuple(found)
+
+    async def spell(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        return tuple([await self.detokenize((token,)) for token in tokens])
+
+    async def check_grammar(self, key: str) -> None:
+        try:
+            find_tokens(self.grammars[key], self.info.n_vocab, lambda name: tuple(map(ord, name)))
+        except GrammarRejected as error:
+            raise ConstraintRejected(str(error)) from None
 
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
         return "".join(map(chr, tokens)).encode()

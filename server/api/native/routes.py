@@ -24,6 +24,7 @@ router = APIRouter()
 for part in (rerank, metrics, inspect):
     router.include_router(part.router)
 
+_BYTES_PER_ID = 4  # of /detokenize's input, as tokenize_bytes counts it
 _HEALTH = {"loading": "loading model", "restarting": "restarting", "failed": "failed"}
 
 
@@ -58,8 +59,10 @@ async def tokenize(request: Request) -> Response:
     )
     if not _flag(body, "with_pieces", default=False):
         return json_response({"tokens": list(tokens)})
-    pieces = {token: _piece(await model.engine.detokenize((token,))) for token in set(tokens)}
-    return json_response({"tokens": [{"id": token, "piece": pieces[token]} for token in tokens]})
+    pieces = await model.engine.spell(tokens)
+    return json_response(
+        {"tokens": [{"id": token, "piece": _piece(piece)} for token, piece in zip(tokens, pieces, strict=True)]}
+    )
 
 
 @router.post("/detokenize")
@@ -69,6 +72,10 @@ async def detokenize(request: Request) -> Response:
     tokens = body.get("tokens")
     if not isinstance(tokens, list):
         raise wrong_type("tokens", "a list of token ids", tokens)
+    most = request.app.state.settings.request_limits.tokenize_bytes // _BYTES_PER_ID
+    if len(tokens) > most:
+        message = f"tokens has {len(tokens)} ids, where tokenize_bytes allows {most} ({_BYTES_PER_ID} bytes each)"
+        raise BadRequest(message, param="tokens", code="limit_exceeded")
     model = await request.app.state.manager.engine(_model_name(body))
     n_vocab = model.engine.info.n_vocab
     for i, token in enumerate(tokens):
@@ -96,11 +103,14 @@ async def compile_constraint(request: Request) -> Response:
     """The constraint fields of a request → the report: its GBNF, what it cost, what was relaxed, what it lets through."""
     body = await read_json_object(request)
     state = request.app.state
-    requested = await state.service.whole_constraint(_constrained(body, state.settings.request_limits))
+    asked = _constrained(body, state.settings.request_limits)
+    requested = await state.service.whole_constraint(asked)
     if requested is None:
         names = ", ".join([*GUIDED_FIELDS, *EXCLUSIVE_FIELDS])
         raise BadRequest(f"no constraint is set; the fields are {names}, and tools with a tool_choice that forces a call")
-    work = report(state.service.compiler, requested)
+    is_loaded = state.manager.state(asked.model) == "ready"  # no model is loaded for a report's sake
+    engine = (await state.manager.engine(asked.model)).engine if is_loaded else None
+    work = report(state.service.compiler, requested, engine)
     return json_response(await run_interruptibly(work, request.receive, state.drain))
 
 

@@ -123,6 +123,29 @@ async def test_suffix_is_refused_by_name(served: Served) -> None:
     assert (await served.complete(suffix="")).status_code == 200
 
 
+async def test_a_batch_that_cannot_fit_is_refused_by_one_question() -> None:
+    """2,000 prompts of 7 KB: nothing is tokenized that is surely too long, and what comes after it isn't looked at."""
+    engine = FakeEngine()
+    asked: list[int] = []
+    original = engine.tokenize
+
+    async def tokenize(text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
+        asked.append(len(text))
+        return await original(text, add_special=add_special, parse_special=parse_special)
+
+    engine.tokenize = tokenize  # type: ignore[method-assign]
+    async with serve(engine) as served:
+        error = (await served.complete(prompt=["short", *["a" * 7000] * 2000])).json()["error"]
+        assert (error["param"], error["code"]) == ("prompt[1]", "context_length_exceeded")
+        assert "7000 tokens or more" in error["message"]
+        assert asked == [5]
+        error = (await served.complete(prompt=["a", [1] * 250, "b"], max_tokens=10)).json()["error"]
+        assert error["param"] == "prompt[1]"
+        mixed = (await served.complete(prompt=["", [1, 2], "b"])).json()
+        assert [choice["index"] for choice in mixed["choices"]] == [0, 1, 2]
+        assert [len(request.prompt) for request in engine.requests] == [3, 2, 1]
+
+
 async def test_an_error_in_one_prompt_ends_the_batch_and_cancels_the_rest() -> None:
     def fail(request: EngineRequest, event: EngineEvent) -> None:
         if request.prompt == (98,) and isinstance(event, TextChunk):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from server.settings import RequestLimits
 from tests.server.fakes import FakeEngine, Served, serve
 
 
@@ -38,9 +39,28 @@ async def test_tokens_there_and_back(served: Served) -> None:
         ("/tokenize", {"content": "a", "add_special": 1}, "add_special"),
         ("/detokenize", {"tokens": "a"}, "tokens"),
         ("/detokenize", {"tokens": [5000]}, "tokens[0]"),
+        ("/detokenize", {"tokens": [1] * (RequestLimits().tokenize_bytes // 4 + 1)}, "tokens"),
     ):
         reply = await served.client.post(path, json=body)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("grammar", ['root ::= "a" <[1000]>', 'root ::= "a" <nope>'])
+async def test_tokens_that_the_loaded_model_does_not_have(served: Served, grammar: str) -> None:
+    reply = await served.client.post("/v1/constraints/compile", json={"grammar": grammar})
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error["param"], error["code"]) == ("grammar", "invalid_constraint")
+    assert "vocabulary" in error["message"]
+    known = await served.client.post("/v1/constraints/compile", json={"grammar": 'root ::= "a" <[999]>'})
+    assert known.status_code == 200
+
+
+async def test_without_a_loaded_model_a_report_asks_none() -> None:
+    async with serve(FakeEngine(state="loading")) as served:
+        reply = await served.client.post("/v1/constraints/compile", json={"grammar": 'root ::= "a" <[1000]>'})
+        assert reply.status_code == 200
+        assert served.engine.grammars == {}
 
 
 async def test_apply_template(served: Served) -> None:

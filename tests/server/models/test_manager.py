@@ -57,7 +57,16 @@ class FakeEngine:
     async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
         return ()
 
+    async def tokenize_all(self, texts: tuple[str, ...], *, add_special: bool, most: int) -> tuple[tuple[int, ...] | int, ...]:
+        raise NotImplementedError
+
     async def detokenize(self, tokens: tuple[int, ...]) -> bytes:
+        raise NotImplementedError
+
+    async def spell(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        raise NotImplementedError
+
+    async def check_grammar(self, key: str) -> None:
         raise NotImplementedError
 
     def set_busy(self, busy: bool) -> None:
