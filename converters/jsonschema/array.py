@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from converters.errors import UnsupportedFeature
-from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, alt, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, NEVER, Expr, Ref, alt, opt, rep, seq
 from converters.jsonschema.shape import ANYTHING, ArrayFacts, Occurs, Shape, Term, Values
 from converters.jsonschema.value import canonical_text
 
@@ -29,7 +29,7 @@ def array_expr(facts: ArrayFacts, lowering: Lowering, hint: str) -> Expr:
         content = _Walk(facts, lowering, hint, needs_values).content()
     else:
         content = _content(facts, lowering, hint) if facts.distinct is not False else NEVER
-    return NEVER if content == NEVER else seq(lit("["), lowering.bracketed(content), lit("]"))
+    return NEVER if content == NEVER else lowering.bracketed("[]", content)
 
 
 def _counted(facts: ArrayFacts, lowering: Lowering) -> ArrayFacts:

@@ -15,8 +15,8 @@ from converters.jsonschema import schema as s
 from converters.jsonschema.algebra import Algebra
 from converters.jsonschema.array import array_expr
 from converters.jsonschema.build import in_place
+from converters.jsonschema.key_text import KeyTexts
 from converters.jsonschema.layout import layout_of
-from converters.jsonschema.member import KeyTexts
 from converters.jsonschema.object import object_expr
 from converters.jsonschema.shape import (
     ArrayFacts,
@@ -71,14 +71,13 @@ class Lowering:
                 self._todo.append((ref, term, cases, ref.name))
         return self._values[term]
 
-    def bracketed(self, content: Expr) -> Expr:
-        """The content of brackets with the whitespace that the layout allows inside them."""
+    def bracketed(self, brackets: str, content: Expr) -> Expr:
+        """`content` in its two brackets, with the whitespace that the layout allows inside them."""
+        left, right = map(lit, brackets)
         inside, blank = self.layout.inside, self.layout.blank
-        if inside == EMPTY:
-            return content
-        if isinstance(content, Rep) and content.min == 0 and content.max == 1:
-            return alt(seq(inside, content.item, inside), blank)
-        return seq(inside, content, inside) if content != EMPTY else blank
+        if isinstance(content, Rep) and (content.min, content.max) == (0, 1):
+            return seq(left, alt(seq(inside, content.item, inside, right), seq(blank, right)))
+        return seq(left, seq(inside, content, inside) if content != EMPTY else blank, right)
 
     def _composed(self, term: Term, cases: tuple[Case, ...], hint: str) -> Expr:
         shapes = [case for case in cases if isinstance(case, Shape)]
@@ -213,7 +212,7 @@ class Lowering:
             case _:
                 return _any_of(self._texts(value))
         content = seq(*(part if i == 0 else seq(comma, part) for i, part in enumerate(parts)))
-        return seq(lit(brackets[0]), self.bracketed(content), lit(brackets[1]))
+        return self.bracketed(brackets, content)
 
     def rank(self, term: Term) -> dict[str, int]:
         """The declared order of keys: a schema's own properties, then in turn those of everything that it combines."""

@@ -1,117 +1,26 @@
 """The members of an object as grammar: declared keys in their order, then the others, commas between them.
 
-Keys never repeat: what may follow a member are only later keys, and the keys of the tail exclude every declared one. A
-run of optional keys is a segment tree over the declared order: each node is a rule with the trie of its keys, and what may
-follow a key is covered by at most log2 n nodes, so that text and stacks stay small.
+Keys never repeat: what may follow a member are only later keys, and the keys of the tail exclude every declared one. Where
+many keys may follow, they are listed by their first characters, one rule for each and for how many of its keys are past: so
+there is one stack for a character, shared with the undeclared keys. A character with many keys has a segment tree over their
+order, whose nodes are rules with tries; what is left is covered by at most log2 n of them, so that the text stays small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from converters.automata import DUMPS, Dfa, difference, of_strings, to_expr
-from converters.automata.dfa import ANY_TEXT
 from converters.errors import UnsupportedFeature
-from converters.grammar.charset import CharSet, Range
-from converters.grammar.expr import NEVER, Alt, Chars, Expr, Lit, Ref, RuleBook, Seq, alt, lit, opt, seq
+from converters.grammar.expr import NEVER, Alt, Expr, Ref, RuleBook, alt, lit, opt, seq
 from converters.jsonschema.layout import Layout
-from converters.jsonschema.string import Characters
-from converters.jsonschema.tail import Entry, Tail
+from converters.jsonschema.tail import Entry, Others, Tail
 from converters.jsonschema.value import key_texts
 from converters.limits import Budget
 
 _DIRECT = 4  # so many keys are listed where they may stand, without a tree
-_MAX_NESTING = 6
-_SUFFIX_BLOCK = 4
-_END = lit('"')
 _MAX_COUNTED = 20_000
-
-
-@dataclass(slots=True)
-class KeyTexts:
-    """The spellings of keys, with their quotes; shared rules are made on first use."""
-
-    book: RuleBook
-    budget: Budget
-    _characters: Characters = field(init=False)
-    _others_than: dict[str, Ref] = field(default_factory=dict)
-    _nots: dict[str, Expr] = field(default_factory=dict)
-    _others: dict[frozenset[str], Expr] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._characters = Characters(self.book, DUMPS, "key-char")
-
-    def of_language(self, dfa: Dfa) -> Expr:
-        """The keys of a language."""
-        return seq(lit('"'), to_expr(dfa, self.book, "key", DUMPS, self.budget), lit('"'))
-
-    def except_for(self, keys: Iterable[str]) -> Expr:
-        """Every key but `keys`."""
-        known = frozenset(keys)
-        if known not in self._others:
-            self._others[known] = self._except_for(known)
-        return self._others[known]
-
-    def _except_for(self, keys: frozenset[str]) -> Expr:
-        if all(key_texts(key) == (f'"{key}"',) for key in keys) and max(map(len, keys), default=0) < 200:
-            rest = self._not_in([f'{key}"' for key in sorted(keys)], 0) if keys else self._characters.to_the_end()
-            return self.book.add("other-key", seq(_END, rest))
-        return self.of_language(difference(ANY_TEXT, of_strings(keys, self.budget), self.budget))
-
-    def _other_than(self, chars: str) -> Expr:
-        """The rests of keys that go on with another character than `chars`."""
-        if chars not in self._others_than:
-            end = self._characters.to_the_end()
-            raw, escaped = Seq((Chars(_raw_without(chars)), end)), seq(self._characters.escape(), end)
-            self._others_than[chars] = self.book.add("key-other", Alt((raw, escaped)))
-        return self._others_than[chars]
-
-    def _not_in(self, suffixes: Sequence[str], depth: int) -> Expr:
-        """The rests of keys that aren't among `suffixes` (sorted, each with its closing quote)."""
-        if len(suffixes) == 1:
-            return self._not(suffixes[0])
-        self.budget.tick()
-        groups: dict[str, list[str]] = {}
-        for suffix in suffixes:
-            groups.setdefault(suffix[0], []).append(suffix[1:])
-        options: list[Expr] = [] if '"' in groups else [_END]
-        groups.pop('"', None)
-        options.append(self._other_than("".join(groups)))
-        for char, rests in groups.items():
-            deeper = depth + 1 < _MAX_NESTING
-            inner = self._not_in(rests, depth + 1 if deeper else 0)
-            options.append(Seq((Lit(char), inner if deeper else self.book.add("other-key", inner))))
-        return Alt(tuple(options)) if len(options) > 1 else options[0]
-
-    def _not(self, suffix: str) -> Expr:
-        """The rests of keys other than `suffix`. Long ones are rules, cut from the end: keys that end alike share them."""
-        found = self._nots.get(suffix)
-        if found is None:
-            if suffix == '"':
-                return self._other_than("")
-            found = Alt((_END, self._other_than(suffix[0]), Seq((Lit(suffix[0]), self._not(suffix[1:])))))
-            if len(suffix) % _SUFFIX_BLOCK == 0:
-                found = self.book.add("other-end", found)
-            self._nots[suffix] = found
-        return found
-
-
-@lru_cache(4096)
-def _raw_without(chars: str) -> CharSet:
-    """The characters that stand for themselves in a key, without some ASCII ones."""
-    points = sorted(map(ord, chars))
-    ranges: list[Range] = []
-    for low, high in DUMPS.raw.ranges:
-        for point in points:
-            if low <= point <= high:
-                if low < point:
-                    ranges.append((low, point - 1))
-                low = point + 1
-        if low <= high:
-            ranges.append((low, high))
-    return CharSet(tuple(ranges))
+_QUOTE = lit('"')
 
 
 def trie(texts: Sequence[tuple[str, Expr]]) -> Expr:
@@ -152,7 +61,9 @@ class MemberWalk:
     path: str = ""
     _afters: dict[tuple[int, int], Ref] = field(default_factory=dict)
     _todo: list[tuple[int, int]] = field(default_factory=list)
-    _nodes: dict[tuple[int, int], Expr] = field(default_factory=dict)
+    _groups: dict[int, dict[str, list[tuple[int, str]]]] = field(default_factory=dict)
+    _firsts: dict[tuple[int, str, int], Ref] = field(default_factory=dict)
+    _nodes: dict[tuple[int, str, int, int], Ref] = field(default_factory=dict)
     _required: list[int] = field(default_factory=list)
 
     def content(self) -> Expr:
@@ -167,7 +78,7 @@ class MemberWalk:
         while self._todo:
             self.budget.tick()
             k, count = self._todo.pop()
-            rest = self._rest(k + 1, count + 1)
+            rest = self._rest(k + 1, count)
             self.book.define(self._afters[k, count], seq(self.layout.colon, self.entries[k].value, rest))
         return content
 
@@ -192,36 +103,69 @@ class MemberWalk:
         if self.max is not None and count >= self.max:
             return NEVER
         listed = list(range(i, min(r + 1, n)))
-        if self._counts or len(listed) <= _DIRECT:
-            found = self._keys(listed, count)
-        else:
-            start = max((k + 1 for k in range(i) if self.entries[k].required), default=0)
-            found = alt(*self._cover(start, r, i), self._keys([r] if r < n else [], count))
+        if not self._counts:
+            others = self.tail.by_first() if r == n else None
+            if len(listed) > _DIRECT:
+                found = self._by_first(i, others or Others({}, NEVER))
+                return found if others is not None or r < n else alt(found, self.tail.members(count))
+        found = self._keys(listed, count)
         return alt(found, self.tail.members(count)) if r == n else found
 
     def _keys(self, positions: Sequence[int], count: int) -> Expr:
         texts = [(text, self._after(k, count)) for k in positions for text in key_texts(self.entries[k].key)]
         return trie(texts) if texts else NEVER
 
-    def _cover(self, low: int, high: int, i: int) -> list[Expr]:
+    def _by_first(self, i: int, others: Others) -> Expr:
+        """The declared keys from position i to the next required one, and `others`, by the character after the quote."""
+        start = max((k + 1 for k in range(i) if self.entries[k].required), default=0)
+        groups = self._group(start)
+        options: list[Expr] = []
+        for char in dict.fromkeys((*groups, *others.by_first)):
+            group = groups.get(char, ())
+            n_past = sum(k < i for k, _ in group)
+            other = others.by_first.get(char, NEVER)
+            if n_past < len(group):
+                other = self._rule_of_first(start, char, n_past, other)
+            options.append(seq(lit(char), other))
+        return seq(_QUOTE, alt(*options, others.rest))
+
+    def _group(self, start: int) -> dict[str, list[tuple[int, str]]]:
+        """The keys from `start` up to the next required one with their texts, by the character after the quote."""
+        if start not in self._groups:
+            groups: dict[str, list[tuple[int, str]]] = {}
+            for k in range(start, min(self._required[start] + 1, len(self.entries))):
+                for text in key_texts(self.entries[k].key):
+                    groups.setdefault(text[1], []).append((k, text[2:]))
+            self._groups[start] = groups
+        return self._groups[start]
+
+    def _rule_of_first(self, start: int, char: str, n_past: int, other: Expr) -> Expr:
+        """What follows `char` where the first `n_past` of its keys are past."""
+        key = (start, char, n_past)
+        if key not in self._firsts:
+            group = self._groups[start][char]
+            found = self._cover(start, char, 0, len(group), n_past) if len(group) > _DIRECT else [self._trie(group[n_past:])]
+            self._firsts[key] = self.book.add(f"{self.hint}-keys", alt(*found, other))
+        return self._firsts[key]
+
+    def _cover(self, start: int, char: str, low: int, high: int, i: int) -> list[Expr]:
         """The nodes of the tree over [low, high) that make up [i, high)."""
         if i >= high:
             return []
         if i <= low:
-            return [self._node(low, high)]
+            key = (start, char, low, high)
+            if key not in self._nodes:
+                self._nodes[key] = self.book.add(f"{self.hint}-keys", self._trie(self._groups[start][char][low:high]))
+            return [self._nodes[key]]
         middle = (low + high) // 2
-        return [*self._cover(low, middle, i), *self._cover(middle, high, i)]
+        return [*self._cover(start, char, low, middle, i), *self._cover(start, char, middle, high, i)]
 
-    def _node(self, low: int, high: int) -> Expr:
-        if (low, high) not in self._nodes:
-            ref = self.book.reserve(f"{self.hint}-keys")
-            self._nodes[low, high] = ref
-            self.book.define(ref, self._keys(range(low, high), 1))
-        return self._nodes[low, high]
+    def _trie(self, group: Sequence[tuple[int, str]]) -> Expr:
+        return trie([(text, self._after(k, 1)) for k, text in group])
 
     def _after(self, k: int, count: int) -> Expr:
-        """What follows the key text of entry k."""
-        key = (k, self._cap(count))
+        """What follows the key text of entry k, which comes after `count` members."""
+        key = (k, self._cap(count + 1))
         if key not in self._afters:
             self._afters[key] = self.book.reserve(f"{self.hint}-{self.entries[k].key[:24]}")
             self._todo.append(key)

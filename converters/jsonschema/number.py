@@ -44,7 +44,8 @@ def plain_expr(hint: str, integral: bool, integers: Integers, book: RuleBook) ->
         fraction = seq(lit("."), digits, rep(digits, 0, MAX_DIGITS - 1), alt(exponent, EMPTY))
         options = [fraction, exponent, EMPTY]
     tail = book.add(f"{hint}-tail", alt(*options)) if len(options) > 1 else EMPTY
-    unsigned = (seq(lit("0"), tail), seq(_NONZERO, rep(_DIGIT, 0, MAX_DIGITS - 1), tail))
+    several = seq(_NONZERO, _DIGIT, rep(_DIGIT, 0, MAX_DIGITS - 2), tail)
+    unsigned = (seq(_DIGIT, tail), several)  # a first digit 1 to 9 is on two stacks, with a cheap next step each
     return alt(seq(lit("-"), book.add(f"{hint}-unsigned", alt(*unsigned))), *unsigned)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from converters.grammar.expr import NEVER, Expr, alt, lit, seq
+from converters.grammar.expr import NEVER, Expr, alt
 from converters.jsonschema.keys import KeyClass, alternatives_of_some, declared_keys, term_of_key, undeclared
 from converters.jsonschema.member import MemberWalk
 from converters.jsonschema.shape import NOTHING, ObjectFacts
@@ -41,7 +41,7 @@ def _pinned(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering, hin
     tail = Tail(classes, free, facts.some, keys, low, high, facts.path, lowering, hint)
     budget = algebra.space.budget
     content = MemberWalk(ordered, tail, layout, lowering.book, budget, hint, low, high, facts.path).content()
-    return NEVER if content == NEVER else seq(lit("{"), lowering.bracketed(content), lit("}"))
+    return NEVER if content == NEVER else lowering.bracketed("{}", content)
 
 
 def _counts(facts: ObjectFacts, entries: list[Entry], is_open: bool) -> tuple[int, int | None]:

@@ -37,6 +37,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """Members with undeclared keys, after the opening quote of the first: by its next character, and all else."""
+
+    by_first: Mapping[str, Expr]
+    rest: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class _Class:
     """Keys treated alike: their language (None: all undeclared), their value, and the open conditions that they meet."""
 
@@ -73,6 +81,7 @@ class Tail:
     _words: dict[str, Term] | None = None
     _rests: dict[_State, Ref] = field(default_factory=dict)
     _starts: dict[int, Expr] = field(default_factory=dict)
+    _others: Others | None = None
 
     def __post_init__(self) -> None:
         if self.some and self.classes:
@@ -104,6 +113,26 @@ class Tail:
         else:
             expr = self._walk(self._start(count))
         return expr if expr == NEVER else self.lowering.book.add(f"{self.hint}-more", expr)
+
+    def by_first(self) -> Others | None:
+        """One or more members; None where they aren't any number of one class without conditions."""
+        if self._others is None and self._is_plain:
+            keys = self.lowering.keys.others(self.declared)
+            if keys is not None:
+                (part,) = self._parts
+                book, layout = self.lowering.book, self.lowering.layout
+                value = self.lowering.value(part.value, f"{self.hint}-value")
+                more = rep(seq(layout.comma, self._member(part)))
+                then = book.add(f"{self.hint}-more", seq(layout.colon, value, more))
+                by_first = {char: seq(key, then) for char, key in keys.by_first.items()}
+                rest = alt(*(seq(key, then) for key in keys.rest))
+                self._others = Others(by_first, book.add(f"{self.hint}-other", rest))
+        return self._others
+
+    @property
+    def _is_plain(self) -> bool:
+        plain = self.may_be_absent and self.max is None and self.min <= 1
+        return plain and len(self._parts) == 1 and self._parts[0].keys is None
 
     def _member(self, part: _Class, value: Term | None = None) -> Expr:
         keys = self.lowering.keys
