@@ -16,13 +16,15 @@ from server.api.openapi import (
     BOOLEAN,
     CONSTRAINTS,
     FUNCTION,
-    INTEGER,
+    COUNT,
     NULL,
     NUMBER,
     OBJECT,
     RESPONSE_FORMAT,
+    SOME_TEXT,
     STRING,
     TEXT_PART,
+    TOKEN,
     Schema,
     any_of,
     array,
@@ -33,7 +35,7 @@ from server.api.openapi import (
     record,
 )
 
-_TOKEN: Schema = {**INTEGER, "minimum": 0}
+_INPUT = any_of(SOME_TEXT, array(SOME_TEXT, minItems=1), array(TOKEN, minItems=1), array(array(TOKEN, minItems=1), minItems=1))
 _CONTENT = any_of(STRING, array(TEXT_PART))
 _CALLED = named("function", {"id": STRING, "function": record({"name": STRING, "arguments": STRING})})
 _SYNTAX = record({"syntax": one_of("lark", "regex"), "definition": STRING})
@@ -104,7 +106,7 @@ def error_schema(path: str) -> Schema:
 def _chat() -> Schema:
     from server.api.openai.wire import ChatFields
 
-    return record({"messages": _openai_messages()}, **fields_of(ChatFields), **CONSTRAINTS, **_openai_tools())
+    return record({"messages": _openai_messages()}, **{**CONSTRAINTS, **_openai_tools(), **fields_of(ChatFields)})
 
 
 def _openai_messages() -> Schema:
@@ -134,40 +136,37 @@ def _openai_tools() -> dict[str, Schema]:
 def _completion() -> Schema:
     from server.api.openai.wire import CompletionFields
 
-    prompt = any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))
-    return record({"prompt": prompt}, **fields_of(CompletionFields), **CONSTRAINTS, suffix=STRING)
+    return record({"prompt": _INPUT}, **{**CONSTRAINTS, **fields_of(CompletionFields)})
 
 
 def _embeddings() -> Schema:
     return record(
-        {"input": any_of(STRING, array(STRING), array(_TOKEN), array(array(_TOKEN)))},
+        {"input": _INPUT},
         model=STRING,
         encoding_format=one_of("float", "base64"),
-        dimensions={**INTEGER, "minimum": 1},
+        dimensions=COUNT,
         user=STRING,
     )
 
 
 def _rerank() -> Schema:
-    documents = array(any_of(STRING, record({"text": STRING})))
-    top_n = {**INTEGER, "minimum": 1}
+    documents = array(any_of(STRING, record({"text": STRING})), minItems=1)
+    top_n = COUNT
     return record({"query": STRING, "documents": documents}, model=STRING, top_n=top_n, return_documents=BOOLEAN)
 
 
 def _response() -> Schema:
     from server.api.responses.fields import ResponseFields
 
-    text = record(
-        {}, format=any_of(RESPONSE_FORMAT, named("json_schema", {"name": STRING, "schema": OBJECT})), verbosity=STRING
-    )
-    tools = array(
-        any_of(_flat_function(), named("custom", {"name": STRING}, format=named("grammar", {}, **_SYNTAX["properties"])))
-    )
-    choice = any_of(one_of("none", "auto", "required"), named("function", {"name": STRING}))
-    fields = fields_of(ResponseFields)
-    constraints = {name: schema for name, schema in CONSTRAINTS.items() if name not in fields}
+    text_format = any_of(RESPONSE_FORMAT, named("json_schema", {"name": STRING, "schema": OBJECT}))
+    custom = named("custom", {"name": STRING}, format=named("grammar", {}, **_SYNTAX["properties"]))
+    own = {
+        "text": record({}, format=text_format, verbosity=STRING),
+        "tools": array(any_of(_flat_function(), custom)),
+        "tool_choice": any_of(one_of("none", "auto", "required"), named("function", {"name": STRING})),
+    }
     return record(
-        {"input": any_of(STRING, array(_item()))}, **fields, **constraints, text=text, tools=tools, tool_choice=choice
+        {"input": any_of(SOME_TEXT, array(_item(), minItems=1))}, **{**CONSTRAINTS, **fields_of(ResponseFields), **own}
     )
 
 
@@ -185,7 +184,7 @@ def _item() -> Schema:
 
 
 def _anthropic_message() -> Schema:
-    return _anthropic(required={"max_tokens": {**INTEGER, "minimum": 1}})
+    return _anthropic(required={"max_tokens": COUNT})
 
 
 def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
@@ -194,10 +193,14 @@ def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
     use = named("tool_use", {"id": STRING, "name": STRING, "input": OBJECT})
     result = named("tool_result", {"tool_use_id": STRING}, content=_CONTENT, is_error=BOOLEAN)
     thought = named("thinking", {"thinking": STRING}, signature=STRING)
-    blocks = array(any_of(TEXT_PART, use, result, thought))
-    message = record({"role": one_of("user", "assistant"), "content": any_of(STRING, blocks)})
+    asked = array(any_of(TEXT_PART, result), minItems=1)
+    said = array(any_of(TEXT_PART, use, thought), minItems=1)
+    message = any_of(
+        record({"role": {"const": "user"}, "content": any_of(SOME_TEXT, asked)}),
+        record({"role": {"const": "assistant"}, "content": any_of(SOME_TEXT, said)}),
+    )
     tool = record({"name": STRING, "input_schema": FUNCTION["properties"]["parameters"]}, description=STRING)
-    fields = {**fields_of(MessageFields), **CONSTRAINTS}
+    fields = {**CONSTRAINTS, **fields_of(MessageFields)}
     fields["tools"] = array(tool)
     fields["tool_choice"] = any_of(
         *(named(kind, {}, disable_parallel_tool_use=BOOLEAN) for kind in ("auto", "any", "none")),
@@ -205,9 +208,7 @@ def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
     )
     fields["system"] = _CONTENT
     fields["output_config"] = record({}, effort=one_of("low", "medium", "high"), format=RESPONSE_FORMAT)
-    fields["thinking"] = any_of(
-        named("enabled", {"budget_tokens": {**INTEGER, "minimum": 1}}), named("disabled", {}), named("adaptive", {})
-    )
+    fields["thinking"] = any_of(named("enabled", {"budget_tokens": COUNT}), named("disabled", {}), named("adaptive", {}))
     own = required or {}
     return record({"messages": array(message, minItems=1), **own}, **{k: v for k, v in fields.items() if k not in own})
 
@@ -223,18 +224,20 @@ def _ollama_chat() -> Schema:
         images=array(STRING),
     )
     tools = array(named("function", {"function": FUNCTION}))
-    return record({}, messages=array(message), tools=tools, tool_choice=_openai_tools()["tool_choice"], **_ollama_fields())
+    own = {"messages": array(message), "tools": tools, "tool_choice": _openai_tools()["tool_choice"]}
+    return record({}, **{**_ollama_fields(), **own})
 
 
 def _ollama_generate() -> Schema:
-    return record({}, images=array(STRING), **_ollama_fields())
+    return record({}, **{**_ollama_fields(), "images": array(STRING)})
 
 
 def _ollama_fields() -> dict[str, Schema]:
     from server.api.ollama.wire import RequestFields, _OptionFields
 
-    fields = {**fields_of(RequestFields), **CONSTRAINTS}
-    del fields["logit_bias"], fields["stop"]  # these stand in the options
+    fields = {**CONSTRAINTS, **fields_of(RequestFields)}
+    for name in ("logit_bias", "stop"):  # these stand in the options
+        fields.pop(name, None)
     fields["options"] = record({}, **fields_of(_OptionFields))
     fields["keep_alive"] = any_of(one_of("5m", "1h30m", "0", "-1"), NUMBER)
     fields["think"] = any_of(BOOLEAN, one_of("low", "medium", "high", "max"))
@@ -266,7 +269,7 @@ def _tokenize() -> Schema:
 
 
 def _detokenize() -> Schema:
-    return record({"tokens": array(_TOKEN)}, model=STRING)
+    return record({"tokens": array(TOKEN)}, model=STRING)
 
 
 def _constraint() -> Schema:

@@ -22,6 +22,10 @@ NUMBER: Schema = {"type": "number"}
 OBJECT: Schema = {"type": "object"}
 ANY_JSON: Schema = {}
 
+SOME_TEXT: Schema = {"type": "string", "minLength": 1}
+COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+TOKEN: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+
 _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 _HUMAN = ("title", "default", "description")
 
@@ -78,8 +82,12 @@ def _without_null(schema: Schema) -> Schema:
 
 
 _SPECIAL: dict[str, Schema] = {
-    "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
-    "stop": any_of(STRING, array(STRING)),
+    "logit_bias": {
+        "type": "object",
+        "propertyNames": {"pattern": "^[0-9]{1,9}$"},
+        "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+    },
+    "stop": any_of(SOME_TEXT, array(SOME_TEXT, maxItems=64)),
 }
 """Fields whose validators take what their types don't show."""
 
