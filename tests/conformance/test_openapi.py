@@ -126,7 +126,7 @@ def narrow(body: dict[str, Any], rng: random.Random) -> None:
         is_kept = name == constraint if name in CONSTRAINTS else rng.random() < _SHARE_KEPT
         if not is_kept and name not in required:
             del fields[name]
-    if constraint in _SAMPLES:
+    if constraint in fields and constraint in _SAMPLES:
         fields[constraint] = {"anyOf": [{"enum": _SAMPLES[constraint]}, fields[constraint]]}
     if "model" in fields:
         fields["model"] = {"enum": ["fake", "default", "", None, "dir/other", "nobody"]}

@@ -8,15 +8,17 @@ import jsonschema
 import pytest
 
 from server.api.document import error_schema
-from tests.server.fakes import Served
+from server.app import create_app
+from server.settings import Settings
+from tests.server.fakes import FakeEngine, FakeManager, InlineCompiler, Served
 
 NO_BODY = ("/v1/responses/{response_id}/cancel",)
 HI = [{"role": "user", "content": "hi"}]
 
 
-@pytest.fixture
-def document(served: Served) -> dict[str, Any]:
-    found: dict[str, Any] = served.app.openapi()
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = create_app(Settings(), FakeManager(FakeEngine()), InlineCompiler()).openapi()
     return found
 
 
