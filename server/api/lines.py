@@ -26,6 +26,7 @@ class LineEncoder:
 
     error_body: Callable[[ServerError], Line]
     media_type: str = MEDIA_TYPE
+    heartbeat: bytes = b""
 
     def encode(self, event: Line) -> bytes:
         """The line."""

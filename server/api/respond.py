@@ -27,6 +27,9 @@ from server.json_text import dump_json
 logger = logging.getLogger("gramserve.http")
 
 
+HEARTBEAT_S = 10.0
+"""How long a stream is silent at most, where the dialect has a heartbeat: clients and proxies give a silent one up."""
+
 EventT = TypeVar("EventT")
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
 
@@ -37,6 +40,10 @@ class Encoder(Protocol[EventT_contra]):
     @property
     def media_type(self) -> str:
         """The stream's Content-Type."""
+
+    @property
+    def heartbeat(self) -> bytes:
+        """Frames that say nothing, b"" where there are none: a sign of life while a long prompt is read."""
 
     def encode(self, event: EventT_contra) -> bytes:
         """The frames of one event, b"" for none."""
@@ -109,6 +116,7 @@ class EventStream(Response, Generic[EventT]):
         self._encoder = encoder
         self._drain = drain
         self._stall_timeout_s = stall_timeout_s
+        self._n_sent = 0
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything. A client that is gone, or doesn't read for the stall timeout, ends it quietly."""
@@ -127,9 +135,21 @@ class EventStream(Response, Generic[EventT]):
 
     async def _pump(self, send: Send) -> None:
         await self._send_frames(self._encoder.encode(self._first), send)
-        async for event in self._events:
-            await self._send_frames(self._encoder.encode(event), send)
+        beating = asyncio.ensure_future(self._beat(send))
+        try:
+            async for event in self._events:
+                await self._send_frames(self._encoder.encode(event), send)
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            n_sent = self._n_sent
+            await asyncio.sleep(HEARTBEAT_S)
+            if n_sent == self._n_sent:
+                await self._send_frames(self._encoder.heartbeat, send)
 
     async def _end_with(self, error: ServerError, send: Send) -> None:
         try:
@@ -141,6 +161,7 @@ class EventStream(Response, Generic[EventT]):
     async def _send_frames(self, frames: bytes, send: Send) -> None:
         if not frames:
             return
+        self._n_sent += 1
         sending = asyncio.ensure_future(send({"type": "http.response.body", "body": frames, "more_body": True}))
         try:  # not wait_for, which before Python 3.12 may swallow a cancellation
             await asyncio.wait({sending}, timeout=self._stall_timeout_s)

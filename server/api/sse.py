@@ -6,6 +6,7 @@ from typing import Any
 
 from server.json_text import dump_json
 
+COMMENT = b": ping\n\n"  # what no client reads
 _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 

@@ -72,6 +72,7 @@ class Encoder:
     shows_thinking: bool = True
     request_id: str = field(default_factory=draw_request_id)
     media_type: str = "text/event-stream"
+    heartbeat: bytes = frame({"type": "ping"}, "ping")
     _is_clipped: bool = False
     _has_calls: bool = False
     _n_blocks: int = 0
@@ -85,7 +86,7 @@ class Encoder:
             case types.Started(model=model):
                 self._is_clipped = event.is_clipped
                 usage = Usage(event.n_prompt_tokens, event.n_cached_tokens)
-                return _frame("message_start", message=_message(model, [], None, None, usage)) + _frame("ping")
+                return _frame("message_start", message=_message(model, [], None, None, usage)) + self.heartbeat
             case types.TextDelta(text=text):
                 return self._more({"type": "text", "text": ""}, {"type": "text_delta", "text": text}) if text else b""
             case types.ReasoningDelta(text=text):

@@ -76,6 +76,7 @@ class Encoder:
 
     envelope: Envelope
     media_type: str = MEDIA_TYPE
+    heartbeat: bytes = b""
     _reason: FinishReason = FinishReason.STOP
     _call: types.CallStarted | None = None
     _arguments: list[str] = field(default_factory=list)

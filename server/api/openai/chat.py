@@ -15,6 +15,7 @@ from server.api.openai.wire import ChatFields, read_fields
 from server.api.openai_shape import encode_logprobs as encode_token
 from server.api.openai_shape import template_kwargs
 from server.api.respond import Answer
+from server.api.sse import COMMENT
 from server.api.tools import decode_tool_use, decode_tools
 from server.chat.types import (
     Answer as ChoiceAnswer,
@@ -38,7 +39,7 @@ from server.chat.types import (
     ToolCall,
 )
 from server.constraints import merge_extra_body, read_constraint
-from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
+from server.errors import BadRequest, ServerError, UnsupportedParameter
 from server.settings import RequestLimits
 
 _UNSUPPORTED = ("audio", "web_search_options", "chat_template")
@@ -112,6 +113,7 @@ class Encoder:
     has_logprobs: bool = False
     envelope: Envelope = field(default_factory=lambda: Envelope("chatcmpl", "chat.completion.chunk"))
     media_type: str = "text/event-stream"
+    heartbeat: bytes = COMMENT
     _model: str = ""
     _custom: set[tuple[int, int]] = field(default_factory=set)
     _callers: set[int] = field(default_factory=set)

@@ -14,6 +14,7 @@ from converters.constraint import JsonValue
 from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
 from server.api.openai.wire import CompletionFields, read_fields
 from server.api.respond import Answer
+from server.api.sse import COMMENT
 from server.chat.fold import keep_best
 from server.chat.types import (
     Answer as ChoiceAnswer,
@@ -134,6 +135,7 @@ class Encoder:
     has_logprobs: bool = False
     envelope: Envelope = field(default_factory=lambda: Envelope("cmpl", "text_completion"))
     media_type: str = "text/event-stream"
+    heartbeat: bytes = COMMENT
     _model: str = ""
     _places: dict[int, _Place] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from typing_extensions import assert_never
 from server.api.openai_shape import draw_id, encode_logprobs, encode_usage, error_body
 from server.api.responses.items import seal
 from server.api.responses.request import Asked
-from server.api.sse import frame
+from server.api.sse import COMMENT, frame
 from server.chat import types
 from server.errors import ServerError
 
@@ -59,6 +59,7 @@ class Encoder:
     id: str = field(default_factory=lambda: draw_id("resp"))
     created_s: int = field(default_factory=lambda: int(time.time()))
     media_type: str = "text/event-stream"
+    heartbeat: bytes = COMMENT
     _model: str = ""
     _n_sent: int = 0
     _output: list[dict[str, Any]] = field(default_factory=list)

@@ -11,6 +11,8 @@ def events(text: str) -> list[Any]:
     assert text.endswith("\n\n")
     found = []
     for block in text.removesuffix("\n\n").split("\n\n"):
+        if block.startswith(":"):  # a sign of life on a slow machine
+            continue
         assert block.startswith("data: "), block
         data = block.removeprefix("data: ")
         found.append(data if data == "[DONE]" else json.loads(data))

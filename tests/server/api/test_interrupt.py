@@ -97,6 +97,30 @@ async def test_a_client_that_stops_reading_is_cancelled() -> None:
         assert served.engine.n_cancelled == 1
 
 
+BEATS = {
+    "/v1/chat/completions": ": ping\n\n",
+    "/v1/messages": 'event: ping\ndata: {"type":"ping"}\n\n',
+    "/api/chat": "",
+}
+
+
+@pytest.mark.parametrize("path", BEATS)
+async def test_a_silent_stream_shows_signs_of_life(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.api.respond.HEARTBEAT_S", 0.01)
+
+    async def slow(request: EngineRequest, event: EngineEvent) -> None:
+        if isinstance(event, TextChunk) and event.text == "lo":
+            await asyncio.sleep(0.1)
+
+    async with serve(FakeEngine(before=slow)) as served:
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "stream": True}
+        silent = (await served.client.post(path, json=body)).text
+        n_beats = silent.count(BEATS[path]) if BEATS[path] else 2
+        assert 2 <= n_beats <= 12
+        assert "Hel" in silent
+        assert "lo" in silent.split("Hel")[1]
+
+
 async def test_draining_ends_streams_with_an_event() -> None:
     async with serve(FakeEngine(before=endless), FAST) as served:
         connection = Connection()
