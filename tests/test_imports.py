@@ -45,6 +45,8 @@ COMMON: dict[str, tuple[str, ...]] = {
     ),
 }
 
+DIALECTS = ("openai", "responses", "anthropic", "ollama")
+
 FOREIGN: dict[str, frozenset[str]] = {
     "converters": frozenset({"typing_extensions", "lark", "jsonschema", "referencing"}),
 }
@@ -109,6 +111,14 @@ def test_third_parties_stay_where_they_belong(module: str, path: Path) -> None:
         assert "llama_cpp" not in third
     if module == "server.chat.types":
         assert not third & {"pydantic", "fastapi"}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_dialect_imports_another(dialect: str) -> None:
+    others = tuple(f"server.api.{name}" for name in DIALECTS if name != dialect)
+    own = [(module, path) for module, path in ALL if is_in(module, (f"server.api.{dialect}",))]
+    assert own
+    assert not {(module, name) for module, path in own for name in imports(path) if is_in(name, others)}
 
 
 @pytest.mark.parametrize(
