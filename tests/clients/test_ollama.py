@@ -31,7 +31,8 @@ THINKING_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
 )
-THINKER = TinyModel(controls=("<|im_start|>", "<|im_end|>", "<think>", "</think>"), chat_template=THINKING_TEMPLATE)
+MIDDLE = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+THINKER = TinyModel(controls=("<|im_start|>", "<|im_end|>", "<think>", "</think>", *MIDDLE), chat_template=THINKING_TEMPLATE)
 
 
 class Person(BaseModel):
@@ -308,6 +309,27 @@ async def test_async_models(async_client: ollama.AsyncClient) -> None:
     assert (await async_client.show("smol")).details
 
 
+# ---- vectors
+
+
+def test_embeddings(client: ollama.Client) -> None:
+    answer = client.embed("smol", ["a cat", "a dog"])
+    assert len(answer.embeddings) == 2
+    assert answer.prompt_eval_count == 4
+    for vector in answer.embeddings:
+        assert sum(number * number for number in vector) == pytest.approx(1, abs=1e-4)
+    alone = client.embed("smol", "a cat").embeddings[0]
+    assert alone == pytest.approx(answer.embeddings[0], abs=1e-4)
+    assert client.embeddings("smol", "a cat").embedding == pytest.approx(alone, abs=1e-4)
+    with pytest.raises(ollama.ResponseError, match="input"):
+        client.embed("smol", "cat " * 2000, truncate=False)
+    assert len(client.embed("smol", "cat " * 2000).embeddings) == 1
+
+
+async def test_async_embeddings(async_client: ollama.AsyncClient) -> None:
+    assert len((await async_client.embed("smol", ["a", "b"])).embeddings) == 2
+
+
 # ---- errors
 
 
@@ -340,7 +362,17 @@ def test_errors(client: ollama.Client) -> None:
     assert (delete.value.status_code, "delete it yourself" in delete.value.error) == (400, True)
 
 
+def test_a_suffix(client: ollama.Client) -> None:
+    answer = client.generate("thinker", "the cat", suffix="dog", options=SHORT)
+    assert answer.done
+    assert answer.context is None
+    with pytest.raises(ollama.ResponseError, match="does not support insert"):
+        client.generate("smol", "the cat", suffix="dog")
+
+
 def test_a_model_that_dies_ends_the_stream_with_an_error(server: LiveServer, client: ollama.Client) -> None:
+    client.generate("thinker", keep_alive=0)
+    assert _goes(client, "thinker:latest")
     stream = client.chat("smol", MESSAGES, options={"num_predict": 500, "seed": 1}, stream=True)
     next(iter(stream))
     server.kill_model()
