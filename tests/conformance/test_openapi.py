@@ -38,7 +38,7 @@ _SHARE_KEPT = 0.3  # of a body's optional fields
 _REGEXES = ["[a-z]+", "Hello|Bye", "(", "a{1,5}\\d*", "\\p{L}+", "(?i)hello", "(a)\\1", "^x$", "[^\\x00-\\x1f]{0,9}"]
 _GBNFS = ['root ::= "a" b\nb ::= [0-9]+', 'root ::= "Hello"', "root ::= x", 'root ::= root "a" | "b"', "root ::= ("]
 _LARKS = ['start: "a" B\nB: /[0-9]+/', "start: %json {}", 'start: "x"i start?', "start: nobody"]
-_SAMPLES: dict[str | None, list[str]] = {
+_SAMPLES: dict[str, list[str]] = {
     **dict.fromkeys(("guided_regex", "regex"), _REGEXES),
     **dict.fromkeys(("grammar", "ebnf"), _GBNFS),
     **dict.fromkeys(("guided_grammar", "constraint"), _GBNFS + _LARKS + _REGEXES),
@@ -118,15 +118,17 @@ def close(schema: Any) -> None:
         schema.setdefault("additionalProperties", False)
 
 
-def narrow(body: dict[str, Any], rng: random.Random) -> None:
+def narrow(body: dict[str, Any], rng: random.Random, *, needs_constraint: bool) -> None:
     """Keep some of a body's optional fields, in place, and at most one constraint: with all, there are conflicts mostly."""
-    required, fields = body.get("required", []), body["properties"]
-    constraint = rng.choice([*CONSTRAINTS, None])
+    required, fields = body.setdefault("required", []), body["properties"]
+    constraint = rng.choice([*_SAMPLES] if needs_constraint else [*_SAMPLES, *CONSTRAINTS, None])
+    if needs_constraint:
+        required.append(constraint)
     for name in list(fields):
         is_kept = name == constraint if name in CONSTRAINTS else rng.random() < _SHARE_KEPT
         if not is_kept and name not in required:
             del fields[name]
-    if constraint in fields and constraint in _SAMPLES:
+    if constraint is not None and constraint in fields and constraint in _SAMPLES:
         fields[constraint] = {"anyOf": [{"enum": _SAMPLES[constraint]}, fields[constraint]]}
     if "model" in fields:
         fields["model"] = {"enum": ["fake", "default", "", None, "dir/other", "nobody"]}
@@ -135,12 +137,12 @@ def narrow(body: dict[str, Any], rng: random.Random) -> None:
 def narrowed(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """A document that asks for less."""
     copy = json.loads(json.dumps(document))
-    for operations in copy["paths"].values():
+    for path, operations in copy["paths"].items():
         for operation in operations.values():
             if "requestBody" in operation:
                 body = operation["requestBody"]["content"]["application/json"]["schema"]
                 if "properties" in body:
-                    narrow(body, rng)
+                    narrow(body, rng, needs_constraint=path == "/v1/constraints/compile")
     close(copy["paths"])
     return copy
 
