@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from server.chat.types import Message
@@ -15,17 +15,26 @@ def join_pieces(pieces: Iterable[Message]) -> tuple[Message, ...]:
 
     A piece with empty reasoning and nothing else is left out: it was reasoning that can't be read here.
     """
-    messages: list[Message] = []
+    turns: list[list[Message]] = []
     for piece in pieces:
         if piece.reasoning == "" and _stage(piece) == _THOUGHT:
             continue
-        if messages and _goes_on(messages[-1], piece):
-            last = messages.pop()
-            reasoning = "\n".join(text for text in (last.reasoning, piece.reasoning) if text) or None
-            calls = last.tool_calls + piece.tool_calls
-            piece = replace(last, content=last.content + piece.content, tool_calls=calls, reasoning=reasoning)
-        messages.append(piece)
-    return tuple(messages)
+        if turns and _goes_on(turns[-1][-1], piece):
+            turns[-1].append(piece)
+        else:
+            turns.append([piece])
+    return tuple(_joined(turn) for turn in turns)
+
+
+def _joined(turn: Sequence[Message]) -> Message:
+    if len(turn) == 1:
+        return turn[0]
+    return replace(
+        turn[0],
+        content="".join(piece.content for piece in turn),
+        tool_calls=tuple(call for piece in turn for call in piece.tool_calls),
+        reasoning="\n".join(piece.reasoning for piece in turn if piece.reasoning) or None,
+    )
 
 
 def _goes_on(last: Message, piece: Message) -> bool:
@@ -35,7 +44,7 @@ def _goes_on(last: Message, piece: Message) -> bool:
 
 
 def _stage(message: Message) -> int:
-    """How far a turn has come."""
+    """How far a turn has come with this piece."""
     if message.tool_calls:
         return _CALLS
     return _THOUGHT if message.reasoning is not None and not message.content else _TEXT
