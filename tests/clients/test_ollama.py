@@ -8,7 +8,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -348,11 +348,12 @@ def test_errors(client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError) as refused:
         client.chat("smol", MESSAGES, options={"temperature": "hot"})
     assert (refused.value.status_code, refused.value.error) == (400, "options.temperature must be a number")
-    for refuse in (
+    refusals: list[Callable[[], object]] = [
         lambda: client.copy("smol", "other"),
         lambda: client.create("other", from_="smol"),
         lambda: client.push("smol"),
-    ):
+    ]
+    for refuse in refusals:
         with pytest.raises(ollama.ResponseError) as other:
             refuse()
         assert other.value.status_code == 400

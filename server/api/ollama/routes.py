@@ -28,9 +28,7 @@ from server.errors import ModelNotFound, UnsupportedParameter
 
 router = APIRouter()
 
-VERSION = "0.13.5"
-"""The version of Ollama whose API this is: clients ask for a least one."""
-
+VERSION = "0.13.5"  # of Ollama, whose API this is: clients ask for a least one
 _PATIENCE_S = 300.0  # as long as Ollama gives a model to load; its clients don't ask again
 
 
