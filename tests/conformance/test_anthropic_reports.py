@@ -13,7 +13,7 @@ import pytest
 from server.engine.llama import LlamaBackend
 from server.engine.messages import ModelSpec
 from tests.server.api.test_anthropic import read_stream
-from tests.server.chat.test_reasoning import CONTROLS, OPENING, serving
+from tests.server.chat.test_reasoning import CONTROLS, OPENING, THINKERS, serving
 from tests.server.fakes import Served
 from tests.tiny_models import TinyModel, write_tiny_model
 
@@ -122,3 +122,30 @@ async def _check_both(served: Served, body: dict[str, Any]) -> None:
     assert texts[0] == texts[1]
     constrained = {name for name in body if name.startswith(("guided_", "grammar"))}
     assert not constrained or "\ufffd" not in texts[0]
+
+
+PREFILL = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well, "}]
+TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+COUNTED: list[dict[str, Any]] = [
+    {},
+    {"system": "Be brief. Zürich, 日本."},
+    {"tools": [TOOL]},
+    {"tools": [TOOL], "tool_choice": {"type": "any"}},
+    {"tools": [TOOL], "tool_choice": {"type": "none"}},
+    {"tools": [TOOL], "guided_choice": ["a", "b"]},
+    {"thinking": {"type": "disabled"}},
+    {"thinking": {"type": "enabled", "budget_tokens": 9}},
+    {"output_config": {"format": {"type": "json_schema", "schema": {"enum": [1, 2]}}, "effort": "low"}, "inject_schema": True},
+    {"messages": PREFILL},
+]
+
+
+@pytest.mark.parametrize("name", ["opened", "control", "text"])
+async def test_tokens_are_counted_as_they_are_read(tmp_path: Path, name: str) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf", THINKERS[name])
+    async with serving(LlamaBackend(ModelSpec(str(path), n_ctx=4096, n_threads=1))) as served:
+        for number, fields in enumerate(COUNTED):
+            body = {"messages": [{"role": "user", "content": f"Number {number}."}], **fields}
+            counted = await served.client.post("/v1/messages/count_tokens", json=body)
+            usage = message_of(await served.client.post("/v1/messages", json={**body, "max_tokens": 60}))["usage"]
+            assert counted.json()["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"], fields

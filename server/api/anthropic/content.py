@@ -28,7 +28,7 @@ def decode_conversation(fields: FieldMap) -> tuple[tuple[Message, ...], bool]:
     turns = join_turns(_messages(fields.get("messages", ("", None))[1]))
     if turns and turns[-1].tool_calls:
         raise BadRequest("messages must go on after a tool_use, with its tool_result", param="messages")
-    if turns and turns[-1].role == "assistant" and not turns[-1].content:
+    if turns and turns[-1].role == "assistant" and not turns[-1].content.strip():
         turns = turns[:-1]
     if not turns:
         raise BadRequest("messages must not be empty", param="messages")

@@ -232,7 +232,8 @@ PROMPTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"messages": [USER, ASKED, {"role": "user", "content": [result(None)]}]}, ["<tool_response>\n\n<"]),
     ({"messages": [USER, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}, text("Yes.")]}, USER]},
      ["user\nhi<", "assistant\nYes.<"]),
-    ({"messages": [USER, {"role": "assistant", "content": ""}]}, ["user\nhi<|im_end|>\n<|im_start|>assistant\n"]),
+    *(({"messages": [USER, {"role": "assistant", "content": content}]}, ["user\nhi<|im_end|>\n<|im_start|>assistant\n"])
+      for content in ("", " \n", [], [{"type": "thinking", "thinking": "hmm", "signature": ""}])),
     ({"tools": [WEATHER, CLOCK]}, ['"name": "get_weather"', '"name": "mcp__clock"']),
 ]  # fmt: skip
 
