@@ -7,6 +7,7 @@ from typing import Protocol
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelState
+from server.engine.messages import SlotState as SlotState  # for those who show it
 from server.metrics import Metrics
 from server.model_status import FetchProgress, ModelStatus
 

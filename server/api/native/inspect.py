@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api.respond import json_response
-from server.chat.model import LoadedModel
-from server.engine.messages import Sampling, SlotState
+from server.chat.model import LoadedModel, SlotState
+from server.chat.types import Sampling
 
 router = APIRouter()
 
