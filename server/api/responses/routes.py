@@ -45,7 +45,7 @@ def _keep(store: BoundedStore[Kept], asked: Asked, limits: RequestLimits, respon
     """Keep a response that is over with everything that came before it, unless `store` is false."""
     if asked.fields.store is False:
         return
-    output = ItemReader(limits, store).follow(asked.items).read(response["output"], "output")
+    output = ItemReader(limits, store).read(response["output"], "output")  # its ids are new: nothing to compare with
     kept = Kept(response, (*asked.items, *output), len(asked.items))
     store.add(str(response["id"]), kept, kept.n_bytes)
 
