@@ -21,12 +21,13 @@ from converters.automata.dfa import ANY_CHAR, ANY_TEXT, EMPTY_TEXT, NOTHING, Dfa
 from converters.automata.lower import spelled_char, to_expr
 from converters.automata.minimise import minimise, trim
 from converters.automata.nfa import Nfa, concatenated, repeated, reversed_language
+from converters.automata.position import cheapest_expr
 from converters.automata.sample import count, random_word, shortest, words
 from converters.automata.spelling import DUMPS, DUMPS_ASCII, DUMPS_RAW, JSON, Spelling
 
 __all__ = [
     "ANY_CHAR", "ANY_TEXT", "DUMPS", "DUMPS_ASCII", "DUMPS_RAW", "EMPTY_TEXT", "JSON", "NOTHING", "Dfa", "Nfa", "Spelling",
-    "WordGraph", "bounded", "complement", "concatenated", "count", "difference", "equivalent", "includes", "intersection",
-    "is_disjoint", "minimise", "of_charset", "of_length", "of_string", "of_strings", "random_word", "repeated",
-    "reversed_language", "shortest", "spelled_char", "to_expr", "trim", "union", "word_graph", "words",
+    "WordGraph", "bounded", "cheapest_expr", "complement", "concatenated", "count", "difference", "equivalent", "includes",
+    "intersection", "is_disjoint", "minimise", "of_charset", "of_length", "of_string", "of_strings", "random_word",
+    "repeated", "reversed_language", "shortest", "spelled_char", "to_expr", "trim", "union", "word_graph", "words",
 ]  # fmt: skip

@@ -124,7 +124,7 @@ class _Lowering:
                 items.append(self.ref(run.end))
                 break
             state = run.end
-        return _join(items)
+        return join(items)
 
     def find_run(self, state: int) -> _Run | None:
         """The run that begins in `state`: a loop on itself, or a chain of states that only count."""
@@ -205,7 +205,7 @@ class _Lowering:
     def spell(self, branches: list[Branch]) -> Expr:
         """One character and then its branch's rest."""
         if self.spelling is None or not self.merges_escapes or len(branches) == 1:
-            return alt(*(_join([self.char(charset), then]) for charset, then in branches))
+            return alt(*(join([self.char(charset), then]) for charset, then in branches))
         return spelled(branches, self.spelling, self.part)
 
     def part(self, expr: Expr) -> Expr:
@@ -236,10 +236,10 @@ def or_nothing(expr: Expr) -> Expr:
 
 def joined(expr: Expr) -> Expr:
     """A sequence with neighbouring repetitions of one item joined; anything else as it is."""
-    return _join(list(expr.items)) if isinstance(expr, Seq) else expr
+    return join(list(expr.items)) if isinstance(expr, Seq) else expr
 
 
-def _join(items: list[Expr]) -> Expr:
+def join(items: list[Expr]) -> Expr:
     """`items` in order; neighbouring repetitions of one item become one."""
     out: list[Expr] = []
     for item in items:

@@ -93,6 +93,16 @@ class Nfa:
             value=limit,
         )
 
+    def closure(self, state: int) -> frozenset[int]:
+        """The states with arcs, or accepting, that empty moves reach from `state`."""
+        seen, todo = {state}, [state]
+        while todo:
+            for target in self.moves[todo.pop()]:
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return frozenset(s for s in seen if self.arcs[s] or s in self.accepting)
+
     def determinize(self, start: int) -> Dfa:
         """The minimal DFA of what is accepted from `start`."""
         return minimise(trim(_Subsets(self).run(start)))

@@ -32,6 +32,13 @@ def tree_dfa(node: Node, budget: Budget, what: str) -> Dfa:
     return dfa
 
 
+def tree_nfa(node: Node, budget: Budget, what: str) -> tuple[Nfa, int] | None:
+    """The automaton of `node` as it stands, and its start; None where assertions need another one."""
+    builder = _Builder(budget, what)
+    start = builder.build(node, builder.accept)
+    return None if builder.guarded.guards else (builder.nfa, start)
+
+
 def _plain_dfa(node: Node, budget: Budget, what: str) -> Dfa:
     builder = _Builder(budget, what)
     start = builder.build(node, builder.accept)

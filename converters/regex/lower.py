@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from converters.automata import Dfa, Spelling, to_expr
+from converters.automata import Dfa, Spelling, cheapest_expr, to_expr
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, RuleBook
 from converters.limits import Budget
-from converters.regex.automaton import tree_dfa
+from converters.regex.automaton import tree_dfa, tree_nfa
 from converters.regex.boundary import without_boundaries
 from converters.regex.edges import Mode, has_assertions, whole_text
 from converters.regex.parser import parse
@@ -40,10 +40,19 @@ def lower_regex(
     tree = without_boundaries(whole_text(parse(pattern), mode))
     expr = _counted(tree, Structure(book, budget, _name(pattern), hint, spelling))
     if expr is None:
-        expr = to_expr(tree_dfa(tree, budget, _name(pattern)), book, hint, spelling, budget)
+        expr = _written(tree, book, budget, spelling, hint, _name(pattern))
     if expr == NEVER:
         raise Unsatisfiable(f"{_name(pattern)} matches no text")
     return expr
+
+
+def _written(tree: Node, book: RuleBook, budget: Budget, spelling: Spelling | None, hint: str, what: str) -> Expr:
+    """The expression of the tree's automaton."""
+    dfa = tree_dfa(tree, budget, what)
+    nfa = tree_nfa(tree, budget, what) if spelling is None and not dfa.is_empty() else None
+    if nfa is None:
+        return to_expr(dfa, book, hint, spelling, budget)
+    return cheapest_expr(dfa, *nfa, book, hint, budget)
 
 
 def _counted(tree: Node, structure: Structure) -> Expr | None:

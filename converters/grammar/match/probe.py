@@ -44,9 +44,14 @@ TOLERABLE = Reach(400, 100_000, 40_000)
 GOOD = Reach(60, 2_000, 4_000)
 """Milliseconds: what is past this deserves to be made deterministic."""
 
+CALM = Reach(12, 1_000, 1_000)
+"""What is past this is looked at more closely."""
+
 WINDOW, RUN = 24, 64
 MAX_WORK = 80_000
 """Steps of single stacks that are looked at in all: about 0.2 s."""
+N_MORE = 3
+"""How often as much again where the first look found many readings."""
 N_PUMPED = 3000
 """Characters that a repeated text is walked for, where something grows."""
 
@@ -57,6 +62,7 @@ _MAX_LOOP = 12
 _N_SYMBOLS = 14
 _N_GREEDY = 160
 _MAX_DEEP = 10
+_LONGER = (600, 300, 600, 1500, 300, 600, 1500, 300, 2500)
 _SENTENCES = ((16, 120, 5), (1, 1500, 1))  # how many are drawn, how long, how many of the longest are walked
 
 Symbol: TypeAlias = "int | Token"
@@ -114,6 +120,10 @@ class _Search:
             self.allowed = int(share * MAX_WORK)
             with suppress(_Spent):
                 phase(start)
+        if not Reach(self.stacks, self.ways, self.effort) <= CALM:
+            self.allowed += N_MORE * MAX_WORK
+            with suppress(_Spent):
+                self.look_closer(start)
         return Reach(self.stacks, self.ways, self.effort)
 
     # ---- one step
@@ -270,24 +280,34 @@ class _Search:
         """Along the longest of many: recursion shows itself there."""
         matcher = self.matcher
         for n_drawn, length, n_walked in _SENTENCES:
-            if matcher.least_length(matcher.start) > length:
-                continue
-            drawn: list[str] = []
-            for _ in range(n_drawn):
-                self.budget.check_deadline()
-                self.spend()
-                drawn.append(matcher.random_sentence(self.rng, length))
-                self.work += 2 * length
-            for sentence in sorted(drawn, key=len)[-n_walked:]:
-                self.walk(start, sentence)
+            if matcher.least_length(matcher.start) <= length:
+                drawn = [self.drawn(length) for _ in range(n_drawn)]
+                for sentence in sorted(drawn, key=len)[-n_walked:]:
+                    self.walk(start, sentence)
 
-    def walk(self, start: Stacks, text: str) -> None:
-        stacks = start
+    def look_closer(self, start: Stacks) -> None:
+        """Along longer sentences, and from their fullest places on."""
+        for length in _LONGER:
+            if self.matcher.least_length(self.matcher.start) <= length:
+                self.climb(self.walk(start, self.drawn(length)), _N_GREEDY)
+
+    def drawn(self, length: int) -> str:
+        self.budget.check_deadline()
+        self.spend()
+        self.work += 2 * length
+        return self.matcher.random_sentence(self.rng, length)
+
+    def walk(self, start: Stacks, text: str) -> Stacks:
+        """Along `text`; where there were most stacks."""
+        stacks = fullest = start
         for n, char in enumerate(text):
             self.spend()
             stacks = self.step(self.fresh(stacks) if n % WINDOW == 0 else stacks, ord(char))
             if not stacks:  # a token by name stands in the sentence
-                return
+                break
+            if len(stacks) >= len(fullest):
+                fullest = stacks
+        return self.fresh(fullest)
 
     # ---- with what
 

@@ -17,12 +17,13 @@ PRINTED: list[tuple[Expr, str]] = [
     (chars(CharSet.span(0x20, 0x10FFFF) | CharSet.of("\n\u2028")), r"[\n -\uD7FF\uE000-\U0010FFFF]"),
     (EMPTY, '""'),
     (seq(lit("a"), alt(lit("b"), seq(lit("c"), Ref("x")))), '"a" ("b" | "c" x)'),
-    (alt(seq(lit("a"), Ref("x")), EMPTY), '"a" x | ""'),
+    (alt(seq(lit("a"), Ref("x")), EMPTY), '"" | "a" x'),
     (rep(alt(lit("a"), Ref("x")), 1), '("a" | x)+'),
-    (opt(alt(lit("a"), Ref("x"))), '"a" | x | ""'),
+    (opt(alt(lit("a"), Ref("x"))), '"" | "a" | x'),
     (rep(lit("ab"), 1), '"ab"+'),
-    (opt(Rep(lit("a"), 2, None)), '"a"{2,} | ""'),
+    (opt(Rep(lit("a"), 2, None)), '"" | "a"{2,}'),
     (Rep(Ref("x"), 2, 4), "x{2,4}"),
+    (alt(seq(chars(CharSet.of("abc")), Ref("x")), Ref("x"), lit("12"), EMPTY), '"" | x | "12" | [a-c] x'),
     (seq(Token("<think>"), Token(7, negated=True)), "<think> !<[7]>"),
 ]
 
