@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from server.chat.model import LoadedModel, ModelManager
@@ -14,7 +13,8 @@ from server.errors import BadRequest, ContextOverflow, UnsupportedParameter
 
 Input: TypeAlias = str | tuple[int, ...]
 
-_AT_ONCE = 64  # tokenizations under way together
+_TEXT_PER_TOKEN = 256  # characters; more of a text that may lose its end need not be tokenized
+_NO_BOUND = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,8 @@ async def embed(manager: ModelManager, request: EmbedRequest) -> Embeddings:
     if request.n_dimensions not in (None, info.n_embd):
         message = f"dimensions must be {info.n_embd}: the vectors of model {model.name} can't be made shorter or longer"
         raise UnsupportedParameter(message, param="dimensions")
-    tokens = await _tokenize_all(model.engine, request.inputs)
-    for number, found in enumerate(tokens):
-        _check(found, info, request.path(number), may_be_long=request.truncates)
-    if request.truncates:
-        tokens = [_truncated(found, info) for found in tokens]
-    return Embeddings(model.name, await model.engine.embed(tuple(tokens)), sum(map(len, tokens)))
+    tokens = await _tokenize_all(model.engine, request)
+    return Embeddings(model.name, await model.engine.embed(tokens), sum(map(len, tokens)))
 
 
 async def rank(manager: ModelManager, request: RankRequest) -> Ranking:
@@ -103,33 +99,52 @@ async def rank(manager: ModelManager, request: RankRequest) -> Ranking:
     if frame is None:
         message = f"model {model.name} can't rank documents: that needs a reranker (a GGUF whose pooling type is rank)"
         raise UnsupportedParameter(message, param="model")
-    query, *documents = await _tokenize_all(model.engine, (request.query, *request.documents), add_special=False)
+    params = request.params
+    (query,) = await _tokenize(model.engine, EmbedRequest((request.query,), param=params[0], is_single=True))
+    documents = await _tokenize(model.engine, EmbedRequest(request.documents, param=params[1]))
     pairs = [(*frame.before, *query, *frame.between, *document, *frame.after) for document in documents]
     for number, pair in enumerate(pairs):
-        _check(pair, info, f"{request.params[1]}[{number}]", beside=f" together with {request.params[0]}")
+        if len(pair) > info.n_ctx_embed:
+            raise _too_long(f"{params[1]}[{number}]", len(pair), info, f" together with {params[0]}")
     scores = await model.engine.embed(tuple(pairs), is_ranking=True)
     return Ranking(model.name, tuple(floats(score)[0] for score in scores), sum(map(len, pairs)))
 
 
-async def _tokenize_all(engine: EngineClient, inputs: tuple[Input, ...], *, add_special: bool = True) -> list[tuple[int, ...]]:
-    async def tokenize(value: Input) -> tuple[int, ...]:
-        return await engine.tokenize(value, add_special=add_special) if isinstance(value, str) else value
+async def _tokenize_all(engine: EngineClient, request: EmbedRequest) -> tuple[tuple[int, ...], ...]:
+    """The inputs' tokens, with what the vocabulary puts around a text. Raises BadRequest that names the input."""
+    info = engine.info
+    if request.truncates:
+        request = replace(request, inputs=tuple(value[: _TEXT_PER_TOKEN * info.n_ctx_embed] for value in request.inputs))
+    found = await _tokenize(engine, request, add_special=True)
+    for number, tokens in enumerate(found):
+        if not tokens:
+            path = request.path(number)
+            raise BadRequest(f"{path} is empty", param=path, code="invalid_value")
+        if (worst := max(tokens)) >= info.n_vocab:
+            path = request.path(number)
+            message = f"{path}: there is no token {worst}, the model has {info.n_vocab}"
+            raise BadRequest(message, param=path, code="invalid_value")
+    return tuple(_truncated(tokens, info) for tokens in found) if request.truncates else found
 
+
+async def _tokenize(engine: EngineClient, request: EmbedRequest, *, add_special: bool = False) -> tuple[tuple[int, ...], ...]:
+    """The inputs' tokens. Raises ContextOverflow for one that is too long, unless it may lose its end."""
+    texts = tuple(value for value in request.inputs if isinstance(value, str))
+    most = _NO_BOUND if request.truncates else engine.info.n_ctx_embed
+    entries = iter(await engine.tokenize_all(texts, add_special=add_special, most=most) if texts else ())
     found: list[tuple[int, ...]] = []
-    for start in range(0, len(inputs), _AT_ONCE):
-        found += await asyncio.gather(*map(tokenize, inputs[start : start + _AT_ONCE]))
-    return found
+    for number, value in enumerate(request.inputs):
+        tokens = next(entries) if isinstance(value, str) else value
+        n_tokens = tokens if isinstance(tokens, int) else len(tokens)
+        if isinstance(tokens, int) or n_tokens > most:
+            raise _too_long(request.path(number), n_tokens, engine.info)
+        found.append(tokens)
+    return tuple(found)
 
 
-def _check(tokens: tuple[int, ...], info: ModelInfo, path: str, *, may_be_long: bool = False, beside: str = "") -> None:
-    if not tokens:
-        raise BadRequest(f"{path} is empty", param=path, code="invalid_value")
-    if len(tokens) > info.n_ctx_embed and not may_be_long:
-        message = f"{path} has {len(tokens)} tokens{beside}, more than the {info.n_ctx_embed} that the model takes at once"
-        raise ContextOverflow(message, param=path)
-    worst = max(tokens)
-    if worst >= info.n_vocab:
-        raise BadRequest(f"{path}: there is no token {worst}, the model has {info.n_vocab}", param=path, code="invalid_value")
+def _too_long(path: str, n_tokens: int, info: ModelInfo, beside: str = "") -> ContextOverflow:
+    message = f"{path} has {n_tokens} tokens or more{beside}, where the model takes {info.n_ctx_embed} at once"
+    return ContextOverflow(message, param=path)
 
 
 def _truncated(tokens: tuple[int, ...], info: ModelInfo) -> tuple[int, ...]:
