@@ -53,6 +53,7 @@ class Settings:
     keep_alive_s: float = 300.0
     max_memory_bytes: int | None = None
     disable_reasoning: bool = False
+    fast_forward: bool = True
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0
     drain_timeout_s: float = 5.0

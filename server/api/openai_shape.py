@@ -42,7 +42,10 @@ def encode_usage(usage: Usage, prompt: str = "prompt", completion: str = "comple
         f"{completion}_tokens": usage.n_completion_tokens,
         "total_tokens": usage.n_prompt_tokens + usage.n_completion_tokens,
         f"{prompt}_tokens_details": {"cached_tokens": usage.n_cached_tokens},
-        f"{completion}_tokens_details": {"reasoning_tokens": usage.n_reasoning_tokens},
+        f"{completion}_tokens_details": {
+            "reasoning_tokens": usage.n_reasoning_tokens,
+            "forced_tokens": usage.n_forced_tokens,
+        },
     }
 
 

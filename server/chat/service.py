@@ -380,6 +380,7 @@ class _Tally:
             self.usage,
             n_completion_tokens=self.usage.n_completion_tokens + event.n_completion_tokens,
             n_reasoning_tokens=self.usage.n_reasoning_tokens + event.n_reasoning_tokens,
+            n_forced_tokens=self.usage.n_forced_tokens + event.n_forced_tokens,
             prompt_s=max(self.usage.prompt_s, event.prompt_s),
             decode_s=max(self.usage.decode_s, event.decode_s),
         )

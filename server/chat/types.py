@@ -178,12 +178,16 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and times of a whole answer. Prompt tokens count once per prompt, not per choice. Times are in seconds."""
+    """Tokens and times of a whole answer. Prompt tokens count once per prompt, not per choice. Times are in seconds.
+
+    Reasoning and forced tokens are among those of the completion: written while thinking; written without a choice.
+    """
 
     n_prompt_tokens: int = 0
     n_cached_tokens: int = 0
     n_completion_tokens: int = 0
     n_reasoning_tokens: int = 0
+    n_forced_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0
 

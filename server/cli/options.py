@@ -198,6 +198,9 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add_option(
         group, "--disable-reasoning", is_switch=True, default=False, help="don't let a model think unless a request says so"
     )
+    add_option(
+        group, "--fast-forward", is_switch=True, default=True, help="write what a constraint leaves no choice about undrawn; on"
+    )
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
@@ -233,7 +236,7 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "stall_timeout_s": "stall_timeout",
     }
     same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
-    same += ["disable_reasoning", "constraint_failure", "log_level"]
+    same += ["disable_reasoning", "fast_forward", "constraint_failure", "log_level"]
     values: dict[str, Any] = {field: given[option] for field, option in names.items() if option in given}
     values |= {name: given[name] for name in same if name in given}
     if "allow_origin" in given:

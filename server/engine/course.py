@@ -77,6 +77,7 @@ class Course:
         self._offered: int | None = None  # the token that would begin a block, where the answer may begin
         self._completes = False
         self._n_in_block = 0
+        self._has_begun = False
         self.n_reasoning = 0
         self.n_forced = 0
         self.ended: FinishReason | None = None
@@ -135,9 +136,11 @@ class Course:
             self._close_block()
 
     def _is_certain(self) -> bool:
-        """Whether the grammar leaves no choice about the next token."""
-        if not self._certain and self._walk is not None and self._offered is None and self._phase in _RULED:
-            self._certain.extend(self._walk.forced())
+        """Whether the grammar leaves no choice about the next token. The first one of a reply is drawn all the same: that
+        costs no decode, and `{` or `{"` is for the model to say."""
+        walk = self._walk if self._phase in _RULED and self._offered is None and self._has_begun else None
+        if not self._certain and walk is not None:
+            self._certain.extend(walk.forced())
         return bool(self._certain)
 
     def _next_forced(self) -> Step:
@@ -211,6 +214,7 @@ class Course:
 
     def take(self, token: int, piece: bytes) -> None:
         """`token` was accepted by the sampler, and `piece` is what it shows."""
+        self._has_begun = True
         self.n_reasoning += self.is_thought(token)
         self._n_in_block += self._phase in _BLOCK
         offered, self._offered = self._offered, None

@@ -1,6 +1,6 @@
 """Forced text (spec section 8.3): where a grammar leaves one continuation, its tokens need no drawing.
 
-The one space that JSON may have after `,` and `:` would end every such run. So the first of them, which the model chooses, sets
+The one space that JSON may have after `,` and `:` would end every such run. So the first of each, which the model chooses, sets
 the style of the reply: from then on the other spelling isn't permitted, by us, though the grammar has it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from converters.grammar.charset import CharSet
 from converters.grammar.match import Matcher, State
@@ -18,6 +19,8 @@ _N_REMEMBERED = 4096
 _MOST_TOKENS = 256  # of one run
 _SEPARATORS = (",", ":")
 _SPACE = CharSet.of(" ")
+
+Style: TypeAlias = tuple[bool | None, bool | None]
 
 
 class Beginnings:
@@ -36,7 +39,24 @@ class Beginnings:
 class Spacing:
     """Whether a space follows `,` and `:` in a reply; None until the model has chosen."""
 
-    is_spaced: bool | None = None
+    comma: bool | None = None
+    colon: bool | None = None
+
+    @property
+    def style(self) -> Style:
+        """Both."""
+        return self.comma, self.colon
+
+    def after(self, separator: str) -> bool | None:
+        """What was chosen there."""
+        return self.comma if separator == "," else self.colon
+
+    def learn(self, separator: str, is_spaced: bool) -> None:
+        """Take a choice; the first of each separator counts."""
+        if separator == "," and self.comma is None:
+            self.comma = is_spaced
+        elif separator == ":" and self.colon is None:
+            self.colon = is_spaced
 
 
 class FastForward:
@@ -46,38 +66,39 @@ class FastForward:
         self._matcher = matcher
         self._speller = speller
         self._ids = ids
-        self._tokens: dict[tuple[State, bool | None, bool], tuple[int, ...]] = {}
+        self._tokens: dict[tuple[State, str, Style], tuple[int, ...]] = {}
         self._optional: dict[State, bool] = {}
         speller.settled(b" ", True)  # what it looks up takes a while to make: not in the step loop
 
-    def tokens(self, state: State, last: str, is_spaced: bool | None) -> tuple[int, ...]:
+    def tokens(self, state: State, last: str, spacing: Spacing) -> tuple[int, ...]:
         """The tokens that must come in `state`, after a text that ends with the character `last`.
 
         Their text is tokenized alone; the end of it that a longer token might begin with is left to be drawn.
         """
-        key = state, is_spaced, last in _SEPARATORS
+        key = state, last if last in _SEPARATORS else "", spacing.style
         known = self._tokens.get(key)
         if known is None:
-            known = tuple(self._find(state, last, is_spaced)) if state.partial is None else ()
+            known = tuple(self._find(state, last, spacing)) if state.partial is None else ()
             if len(self._tokens) >= _N_REMEMBERED:
                 self._tokens.clear()
             self._tokens[key] = known
         return known
 
-    def separations(self, state: State, last: str, text: str) -> Iterator[bool]:
-        """For each place in `text`, written in `state`, where a space was possible and not necessary: whether there is one."""
+    def separations(self, state: State, last: str, text: str) -> Iterator[tuple[str, bool]]:
+        """For each place in `text`, written in `state`, where a space is possible and not necessary: the separator before it,
+        and whether there is one."""
         at: State | None = state
         for char in text:
             if at is None:
                 return
             if last in _SEPARATORS and self._is_optional_space(at):
-                yield char == " "
+                yield last, char == " "
             at, last = self._matcher.advance(at, char), char
 
-    def _find(self, state: State, last: str, is_spaced: bool | None) -> list[int]:
+    def _find(self, state: State, last: str, spacing: Spacing) -> list[int]:
         tokens: list[int] = []
         while len(tokens) < _MOST_TOKENS:
-            text, after = self._text(state, last, is_spaced)
+            text, after = self._text(state, last, spacing)
             named = self._named(after)
             goes_on = named is None and bool(self._matcher.next_chars(after) or self._matcher.next_tokens(after))
             settled = self._speller.settled(text.encode(), goes_on)
@@ -88,19 +109,19 @@ class FastForward:
             state, last = named[1], ""
         return tokens
 
-    def _text(self, state: State, last: str, is_spaced: bool | None) -> tuple[str, State]:
+    def _text(self, state: State, last: str, spacing: Spacing) -> tuple[str, State]:
         """The text that must follow, and the state after it."""
         text = ""
         while True:
-            forced = self._matcher.forced(state) or self._separation(state, last, is_spaced)
+            forced = self._matcher.forced(state) or self._separation(state, last, spacing)
             after = self._matcher.advance(state, forced) if forced else None
             if after is None:
                 return text, state
             text, state, last = text + forced, after, forced[-1]
 
-    def _separation(self, state: State, last: str, is_spaced: bool | None) -> str:
+    def _separation(self, state: State, last: str, spacing: Spacing) -> str:
         """The character that the reply's style leaves where a space is optional."""
-        if is_spaced is None or last not in _SEPARATORS or not self._is_optional_space(state):
+        if last not in _SEPARATORS or (is_spaced := spacing.after(last)) is None or not self._is_optional_space(state):
             return ""
         if is_spaced:
             return " "

@@ -40,8 +40,8 @@ class Walk:
         """Whether `token` may come next."""
         if self._after(token) is None:
             return False
-        wanted = self.spacing.is_spaced
-        return wanted is None or all(is_spaced is wanted for is_spaced in self._separations(token))
+        spacing = self.spacing
+        return all(spacing.after(separator) in (None, is_spaced) for separator, is_spaced in self._separations(token))
 
     def may_end(self) -> bool:
         """Whether the text so far is a sentence."""
@@ -58,13 +58,13 @@ class Walk:
         return True
 
     def _note(self, token: int) -> None:
-        """Learn how the reply is spaced, once."""
-        if self.spacing.is_spaced is None:
-            self.spacing.is_spaced = next(self._separations(token), None)
+        """Learn how the reply is spaced."""
+        for separator, is_spaced in self._separations(token):
+            self.spacing.learn(separator, is_spaced)
         text = self._speller.piece(token).decode("utf-8", "ignore")
         self._last = text[-1:] or self._last
 
-    def _separations(self, token: int) -> Iterator[bool]:
+    def _separations(self, token: int) -> Iterator[tuple[str, bool]]:
         """What `token` says where a space is possible and not necessary."""
         text = self._speller.piece(token).decode("utf-8", "ignore")
         if self._forward is None or not ("," in text or ":" in text or self._last in (",", ":")):
@@ -75,7 +75,7 @@ class Walk:
         """The tokens that must come next, as far as they are certain."""
         if self._forward is None:
             return ()
-        return self._forward.tokens(self._state, self._last, self.spacing.is_spaced)
+        return self._forward.tokens(self._state, self._last, self.spacing)
 
     def relax(self) -> bool:
         """Keep to no spacing, and force nothing, from here on; False where it was so."""

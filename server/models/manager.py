@@ -119,6 +119,7 @@ def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
         n_batch=options.batch or _DEFAULTS.n_batch,
         embedding=options.embedding,
         max_waiting=settings.request_limits.max_waiting,
+        fast_forward=settings.fast_forward,
     )
 
 

@@ -33,7 +33,7 @@ async def test_a_whole_answer(served: Served) -> None:
         "completion_tokens": 4,
         "total_tokens": prompt_tokens + 4,
         "prompt_tokens_details": {"cached_tokens": 1},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "forced_tokens": 0},
     }
 
 

@@ -65,7 +65,7 @@ async def test_an_answer(served: Served) -> None:
         "input_tokens": n_prompt,
         "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
         "output_tokens": 2,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0, "forced_tokens": 0},
         "total_tokens": n_prompt + 2,
     }
     repeated = {"instructions": "Be brief.", "metadata": {"a": "b"}, "temperature": 0.5, "user": "u", "text": FORMAT,
