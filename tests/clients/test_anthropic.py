@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 import anthropic
 import pytest
-from anthropic import Anthropic, AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic, beta_tool
 from anthropic.types import Message, MessageParam, ToolParam
 from pydantic import BaseModel
 
@@ -276,6 +277,53 @@ def test_thinking_before_json(thinker: Anthropic, send: Any) -> None:
 def test_more_tokens_than_the_context_has(thinker: Anthropic) -> None:
     fields = {"thinking": {"type": "disabled"}, "guided_regex": "(ab){9000}", "on_length": "cut"}
     assert create(thinker, max_tokens=20_000, **fields).stop_reason == "model_context_window_exceeded"
+
+
+async def test_streams_side_by_side(thinker: Anthropic) -> None:
+    """Each is whole and its own; one that is left in the middle harms none."""
+    async with AsyncAnthropic(base_url=str(thinker.base_url), api_key="none", max_retries=0) as client:
+
+        async def one(seed: int) -> list[str]:
+            fields = arguments(seed=seed, max_tokens=40, thinking={"type": "enabled", "budget_tokens": 10})
+            async with client.messages.stream(**fields) as opened:
+                if seed == 5:
+                    return [str(event.type) async for event in opened][:3]
+                return [block.to_json() for block in (await opened.get_final_message()).content]
+
+        async def left() -> None:
+            async with client.messages.stream(**arguments(max_tokens=1000)) as opened:
+                async for _ in opened:
+                    break
+
+        first, _, *_ = await asyncio.gather(one(1), left(), *(one(seed) for seed in range(2, 9)))
+        assert first == await one(1)
+
+
+def test_the_tool_runner(thinker: Anthropic) -> None:
+    """It goes on until the model calls nothing more; here the model calls what it must and then may not."""
+    calls = []
+
+    @beta_tool
+    def get_weather(city: Literal["Rome", "Oslo"]) -> str:
+        """The weather in a city."""
+        calls.append(city)
+        return "20 °C"
+
+    runner = thinker.beta.messages.tool_runner(
+        model="default",
+        max_tokens=60,
+        max_iterations=2,
+        messages=[{"role": "user", "content": "hi"}],
+        tools=[get_weather],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+        thinking={"type": "disabled"},
+        extra_body={"on_length": "stop"},
+    )
+    messages = list(runner)
+    assert len(messages) == 2
+    assert {message.stop_reason for message in messages} == {"tool_use"}
+    assert calls
+    assert set(calls) <= {"Rome", "Oslo"}
 
 
 # ---- models and errors

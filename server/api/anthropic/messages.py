@@ -21,7 +21,7 @@ from server.api.values import missing, parse_call
 from server.chat import types
 from server.chat.types import Event, GenerateRequest, JsonObject, Usage
 from server.constraints import merge_extra_body, read_constraint
-from server.errors import ServerError
+from server.errors import ServerError, UnsupportedParameter
 from server.settings import RequestLimits
 
 
@@ -34,6 +34,9 @@ def decode_request(body: JsonObject, limits: RequestLimits, is_counted: bool = F
     fields = read_merged(MessageFields, merged)
     if fields.max_tokens is None and not is_counted:
         raise missing("max_tokens")
+    if "thread" in merged:  # ignored, half of a conversation would be answered; this code makes the package send all of it
+        message = f"{merged['thread'][0]} is not supported: no conversations are kept here"
+        raise UnsupportedParameter(message, param=merged["thread"][0], code="thread_unsupported_request")
     messages, is_continued = decode_conversation(merged)
     tools = decode_tools(merged, limits)
     prompt = types.ChatPrompt(

@@ -490,6 +490,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"guided_regex": "a", "grammar": 'root ::= "a"'}, "grammar"),
     ({"guided_thing": "a"}, "guided_thing"),
     ({"reasoning_effort": "lots"}, "reasoning_effort"),
+    ({"thread": {"type": "create"}}, "thread"),
 ]  # fmt: skip
 
 
