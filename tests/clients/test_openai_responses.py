@@ -51,6 +51,10 @@ class Person(BaseModel):
     mood: Literal["happy", "sad"]
 
 
+class GetTime(BaseModel):
+    zone: Literal["UTC", "CET"]
+
+
 @pytest.fixture
 def client(live_server: LiveServer) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{live_server.url}/v1", api_key="sesame", max_retries=0) as opened:
@@ -182,6 +186,16 @@ def test_calls_streamed(client: OpenAI) -> None:
     assert call.type == "function_call"
     assert call.arguments == "".join(event.delta for event in deltas) == deltas[-1].snapshot
     assert isinstance(call.parsed_arguments, dict)
+
+
+def test_tools_of_pydantic_models(client: OpenAI) -> None:
+    response = client.responses.parse(
+        model="default", input="What time is it?", tools=[openai.pydantic_function_tool(GetTime)], tool_choice="required",
+        parallel_tool_calls=False, temperature=1.5,
+    )  # fmt: skip
+    (call,) = response.output
+    assert call.type == "function_call"
+    assert isinstance(call.parsed_arguments, GetTime)
 
 
 def test_a_custom_tool_round_trip(client: OpenAI) -> None:
