@@ -67,16 +67,16 @@ def _conversation(
             raise BadRequest(message, param="previous_response_id", code="previous_response_not_found")
         before = previous.items
     path, value = merged.get("input", ("input", ""))
-    items = (*before, *ItemReader(limits, store).follow(before).read(value, path))
-    if not items and not fields.instructions:
-        raise BadRequest(f"{path} must not be empty", param=path)
-    return items
+    return (*before, *ItemReader(limits, store).follow(before).read(value, path))
 
 
 def _prompt(merged: FieldMap, fields: ResponseFields, items: tuple[Item, ...], shown: tuple[JsonObject, ...]) -> ChatPrompt:
     instructions = [Message("system", fields.instructions)] if fields.instructions else []
+    messages = join_pieces([*instructions, *(item.piece for item in items)])
+    if not messages:
+        raise BadRequest("input must not be empty", param="input")
     return ChatPrompt(
-        join_pieces([*instructions, *(item.piece for item in items)]),
+        messages,
         template=fields.template,
         tools=shown,
         thinking=fields.switch,

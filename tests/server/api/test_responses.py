@@ -386,6 +386,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"input": None}, "input"),
     ({"input": ""}, "input"),
     ({"input": []}, "input"),
+    ({"input": [{"type": "reasoning", "summary": []}], "tools": [WEATHER]}, "input"),
     ({"input": 5}, "input"),
     ({"input": {"role": "user"}}, "input"),
     ({"input": ["hi"]}, "input[0]"),
