@@ -240,6 +240,8 @@ def test_a_chain_and_what_is_kept(client: OpenAI) -> None:
     assert first.usage
     assert second.usage.input_tokens > first.usage.input_tokens
     assert second.usage.input_tokens_details.cached_tokens > 0
+    counted = client.responses.input_tokens.count(model="default", input="Who am I?", previous_response_id=first.id)
+    assert counted.input_tokens == second.usage.input_tokens
     again = client.responses.retrieve(second.id)
     assert isinstance(again, Response)
     assert (again.output_text, again.usage) == (second.output_text, second.usage)

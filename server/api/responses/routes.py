@@ -30,15 +30,29 @@ MAX_PAGE = 100
 async def create_response(request: Request) -> Response:
     """A response, whole or streamed."""
     state = request.app.state
-    limits = state.settings.request_limits
-    asked = await read_decoded(request, lambda body: decode_request(body, limits, state.responses))
-    if asked.fields.truncation == "auto":
-        asked = replace(asked, request=await fit_to_context(state.service, asked.request))
-    encoder = Encoder(asked, partial(_keep, state.responses, asked, limits))
+    asked = await _asked(request)
+    encoder = Encoder(asked, partial(_keep, state.responses, asked, state.settings.request_limits))
     events = state.service.generate(asked.request)
     if asked.fields.stream:
         return await respond(request, events, Answer(encoder, encoder.encode_completion), state.drain)
     return await respond(request, encoder.watch(events), Answer(None, encoder.encode_completion), state.drain)
+
+
+async def _asked(request: Request) -> Asked:
+    """The request, without what has to go for `truncation`."""
+    state = request.app.state
+    limits = state.settings.request_limits
+    asked = await read_decoded(request, lambda body: decode_request(body, limits, state.responses))
+    if asked.fields.truncation != "auto":
+        return asked
+    return replace(asked, request=await fit_to_context(state.service, asked.request))
+
+
+@router.post("/responses/input_tokens")
+async def count_input_tokens(request: Request) -> Response:
+    """The tokens that a response's prompt would have."""
+    n_tokens = await request.app.state.service.count_prompt_tokens((await _asked(request)).request)
+    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
 def _keep(store: BoundedStore[Kept], asked: Asked, limits: RequestLimits, response: JsonObject) -> None:

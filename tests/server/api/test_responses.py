@@ -335,6 +335,16 @@ async def test_what_is_kept(served: Served) -> None:
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
+async def test_tokens_are_counted(served: Served) -> None:
+    fields = {"input": "hi", "instructions": "Be brief.", "tools": [WEATHER]}
+    counted = (await served.client.post(f"{PATH}/input_tokens", json=fields)).json()
+    assert counted == {
+        "object": "response.input_tokens",
+        "input_tokens": (await ask(served, **fields))["usage"]["input_tokens"],
+    }
+    assert (await served.client.post(f"{PATH}/input_tokens", json={})).json()["error"]["param"] == "input"
+
+
 async def test_store_false_keeps_nothing(served: Served) -> None:
     response = await ask(served, store=False)
     assert response["store"] is False
