@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import ipaddress
 import logging
 import math
@@ -165,6 +166,7 @@ class Running:
                 yield
 
         app = create_app(self._settings, self._manager)
+        gc.freeze()  # a full collection holds every thread up: it need not look at what stays for good
         config = uvicorn.Config(
             app,
             log_config=None,
