@@ -184,7 +184,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": usage.n_cached_tokens,
         "output_tokens": usage.n_completion_tokens,
-        "output_tokens_details": {"thinking_tokens": usage.n_reasoning_tokens},
+        "output_tokens_details": {"thinking_tokens": usage.n_reasoning_tokens, "forced_tokens": usage.n_forced_tokens},
         "service_tier": "standard",
     }
 
