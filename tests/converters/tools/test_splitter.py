@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -162,7 +163,7 @@ def test_parts(name: str) -> None:
         assert read(codec, TOOLS, [text[:place], text[place:]], reasoning) == parts
 
 
-def recorded(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
+def composed(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
     """An output put together from what models write: a codec, its text, the reasoning markers."""
     rng = random.Random(seed)
     codec, reasoning = rng.choice(list(CODECS)), rng.choice([None, THINK, INSIDE])
@@ -184,7 +185,27 @@ def recorded(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
     return codec, text[: rng.randint(1, len(text))] if rng.random() < 0.4 else text, reasoning
 
 
-RECORDED = [recorded(seed) for seed in range(200)]
+def recorded() -> list[tuple[str, str, ReasoningMarkers | None]]:
+    """What models really wrote, the default one and a tiny one with the tokens for it (`tests/live/record_outputs.py`)."""
+    thinking = {None: None, "start": THINK, "inside": INSIDE}
+    entries = map(json.loads, RECORDINGS.read_text(encoding="utf-8").splitlines())
+    return [(entry["codec"], entry["text"], thinking[entry["thinking"]]) for entry in entries]
+
+
+RECORDINGS = Path(__file__).with_name("recorded_outputs.jsonl")
+RECORDED = recorded()
+OUTPUTS = [*RECORDED, *(composed(seed) for seed in range(200))]
+
+
+def test_the_recordings_are_of_every_format_and_have_calls() -> None:
+    assert len(RECORDED) >= 200
+    for codec in CODECS:
+        parts = [
+            part for known, text, reasoning in RECORDED if known == codec for part in read(codec, TOOLS, [text], reasoning)
+        ]
+        kinds = {type(part) for part in parts}
+        assert kinds >= {ContentDelta, CallStarted, ArgumentsDelta, CallEnded, ReasoningDelta}
+        assert {part.is_whole for part in parts if isinstance(part, CallEnded)} == {True, False}
 
 
 def cut(text: str, places: Iterable[int]) -> list[str]:
@@ -192,10 +213,10 @@ def cut(text: str, places: Iterable[int]) -> list[str]:
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
-def test_recorded_outputs_are_read_the_same_however_they_are_cut(first: int) -> None:
+@pytest.mark.parametrize("first", range(0, len(OUTPUTS), 40))
+def test_outputs_are_read_the_same_however_they_are_cut(first: int) -> None:
     rng = random.Random(first)
-    for codec, text, reasoning in RECORDED[first : first + 20]:
+    for codec, text, reasoning in OUTPUTS[first : first + 40]:
         whole = read(codec, TOOLS, [text], reasoning)
         assert read(codec, TOOLS, text, reasoning) == whole
         for _ in range(6):
@@ -208,7 +229,7 @@ def test_recorded_outputs_are_read_the_same_however_they_are_cut(first: int) -> 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_every_way_of_cutting_gives_the_same(data: st.DataObject) -> None:
-    codec, text, reasoning = data.draw(st.sampled_from(RECORDED))
+    codec, text, reasoning = data.draw(st.sampled_from(OUTPUTS))
     pieces = cut(text, data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
     assert read(codec, TOOLS, pieces, reasoning) == read(codec, TOOLS, [text], reasoning)
 
