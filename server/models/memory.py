@@ -9,15 +9,29 @@ from server.engine.messages import ModelSpec
 from server.model_status import ModelDetails
 
 _DEFAULT_CTX = 8192
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _SHARE = 0.8  # of the machine's memory; the rest is for the system and for what isn't counted
 
 
 def physical_bytes() -> float:
-    """What models may take together where nothing else is said: most of this machine's memory; infinite where unknown."""
+    """What models may take together where nothing else is said: most of this machine's, or container's, memory.
+
+    Infinite where it can't be told.
+    """
     try:
-        return _SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        physical = float("inf")
+    return _SHARE * min(physical, _container_bytes())
+
+
+def _container_bytes() -> float:
+    """The limit of the control group (version 2) that this process runs in."""
+    try:
+        text = _CONTAINER_LIMIT.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
         return float("inf")
+    return float(text) if text.isdecimal() else float("inf")
 
 
 def memory_of(path: Path, details: ModelDetails | None, spec: ModelSpec) -> int:
