@@ -49,7 +49,17 @@ def client(live_server: LiveServer) -> Iterator[Anthropic]:
 
 def arguments(**fields: Any) -> dict[str, Any]:
     """The package's arguments: it knows no fields of the sampler any more, and of ours none at all."""
-    own = ("temperature", "top_p", "top_k", "seed", "guided_regex", "guided_choice", "structured_outputs", "on_length")
+    own = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+        "guided_regex",
+        "guided_choice",
+        "structured_outputs",
+        "on_length",
+        "ignore_eos",
+    )
     extra = {name: fields.pop(name) for name in own if name in fields}
     return {"model": "default", "max_tokens": 16, "messages": MESSAGES, "extra_body": extra, **fields}
 
@@ -250,7 +260,8 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Anthropic]:
 
 @pytest.mark.parametrize("send", [create, stream])
 def test_thinking(thinker: Anthropic, send: Any) -> None:
-    message = send(thinker, max_tokens=64, thinking={"type": "enabled", "budget_tokens": 20}, temperature=1)
+    budget = {"type": "enabled", "budget_tokens": 20}
+    message = send(thinker, max_tokens=64, thinking=budget, temperature=1, seed=60, ignore_eos=True)
     assert [block.type for block in message.content] == ["thinking", "text"]
     thought, _ = message.content
     assert thought.thinking
@@ -259,9 +270,9 @@ def test_thinking(thinker: Anthropic, send: Any) -> None:
 
 
 def test_thinking_comes_back(thinker: Anthropic) -> None:
-    first = create(thinker, max_tokens=64, thinking={"type": "enabled", "budget_tokens": 20})
+    first = create(thinker, max_tokens=64, thinking={"type": "enabled", "budget_tokens": 20}, seed=60)
     messages = [*MESSAGES, {"role": "assistant", "content": first.content}, *MESSAGES]
-    second = create(thinker, max_tokens=64, thinking={"type": "adaptive", "display": "omitted"}, messages=messages)
+    second = create(thinker, max_tokens=64, thinking={"type": "adaptive", "display": "omitted"}, messages=messages, seed=60)
     assert (second.content[0].type, second.content[0].thinking) == ("thinking", "")
 
 
@@ -269,7 +280,9 @@ def test_thinking_comes_back(thinker: Anthropic) -> None:
 def test_thinking_before_json(thinker: Anthropic, send: Any) -> None:
     schema = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
     form = {"format": {"type": "json_schema", "schema": schema}}
-    message = send(thinker, max_tokens=80, thinking={"type": "enabled", "budget_tokens": 20}, output_config=form, temperature=1)
+    message = send(
+        thinker, max_tokens=80, thinking={"type": "enabled", "budget_tokens": 20}, output_config=form, temperature=1, seed=60
+    )
     assert [block.type for block in message.content] == ["thinking", "text"]
     assert json.loads(message.content[1].text)["x"] in (1, 2)
 
