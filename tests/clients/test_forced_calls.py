@@ -179,9 +179,9 @@ def test_forced_calls(live_server: LiveServer) -> None:
     assert counts["calls"] >= counts["replies"]
 
 
-def known(path: Path) -> dict[str, Counter[str]]:
+def known(path: Path | None) -> dict[str, Counter[str]]:
     """What an earlier run counted for each schema without a problem."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
     return {entry["name"]: Counter(entry["counts"]) for entry in map(json.loads, lines) if not entry["problems"]}
 
 
@@ -189,14 +189,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("schemas", type=int, nargs="?", default=50)
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS)
-    parser.add_argument("--done", type=Path, default=Path("forced_calls.jsonl"))
+    parser.add_argument("--done", type=Path, metavar="FILE")
     options = parser.parse_args()
     before = known(options.done)
     total = sum(before.values(), Counter[str]())
     with LiveServer(default_model_path(), "--parallel", "4", "--threads", "1", "--api-key", "sesame") as server:
         for found in check_all(server.url, options.schemas, options.max_tokens, frozenset(before)):
-            with options.done.open("a", encoding="utf-8") as log:
-                log.write(json.dumps({"name": found.name, "counts": found.counts, "problems": list(found.problems)}) + "\n")
+            if options.done is not None:
+                entry = {"name": found.name, "counts": found.counts, "problems": list(found.problems)}
+                with options.done.open("a", encoding="utf-8") as log:
+                    log.write(json.dumps(entry) + "\n")
             total += found.counts
             total["problems"] += len(found.problems)
             print(dict(total), *found.problems, sep="\n", flush=True)
