@@ -106,7 +106,7 @@ def cases(document: dict[str, Any], n_requests: int, seed: int) -> Iterator[tupl
         share = n_requests * _WEIGHTS.get(operation.path, 1) // total if operation in heavy else _N_OTHERS
         modes = list(GenerationMode) if operation.body else [GenerationMode.POSITIVE]  # any text is a fine parameter
         for mode in modes:
-            for case in draw(operation.as_strategy(generation_mode=mode), -(-share // len(modes)), seed):
+            for case in draw(operation.as_strategy(generation_mode=mode), max(1, -(-share // len(modes))), seed):
                 arguments = case.as_transport_kwargs(base_url="http://127.0.0.1:8080")
                 yield operation.method.upper(), operation.path, {k: v for k, v in arguments.items() if v is not None}
 
