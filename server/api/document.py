@@ -283,6 +283,7 @@ _BODIES: Mapping[tuple[str, str], Callable[[], Schema]] = {
     ("post", "/v1/embeddings"): _embeddings,
     ("post", "/v1/rerank"): _rerank,
     ("post", "/v1/responses"): _response,
+    ("post", "/v1/responses/input_tokens"): _response,
     ("post", "/v1/messages"): _anthropic_message,
     ("post", "/v1/messages/count_tokens"): _anthropic,
     ("post", "/v1/constraints/compile"): _constraint,
