@@ -259,6 +259,10 @@ def _ollama_model() -> Schema:
     return record({"model": STRING}, name=STRING, stream=BOOLEAN, verbose=BOOLEAN, insecure=BOOLEAN)
 
 
+def _named_model() -> Schema:
+    return record({"model": STRING})
+
+
 def _refused() -> Schema:
     return OBJECT
 
@@ -283,6 +287,9 @@ _BODIES: Mapping[tuple[str, str], Callable[[], Schema]] = {
     ("post", "/v1/embeddings"): _embeddings,
     ("post", "/v1/rerank"): _rerank,
     ("post", "/v1/responses"): _response,
+    ("post", "/v1/responses/input_tokens"): _response,
+    ("post", "/models/load"): _named_model,
+    ("post", "/models/unload"): _named_model,
     ("post", "/v1/responses/input_tokens"): _response,
     ("post", "/v1/messages"): _anthropic_message,
     ("post", "/v1/messages/count_tokens"): _anthropic,

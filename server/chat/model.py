@@ -58,6 +58,9 @@ class ModelManager(Protocol):
         Raises ModelNotFound, ModelLoading (with Retry-After) while it is being loaded or restarted, EngineStartFailed.
         """
 
+    def load(self, name: str | None) -> None:
+        """Begin to load a model where it isn't loaded; failures are logged. Raises ModelNotFound."""
+
     def touch(self, name: str | None, keep_alive_s: float) -> None:
         """From now on the model stays this long after its last use; negative: for ever; 0: it goes when nothing runs on it.
 

@@ -218,6 +218,10 @@ class Manager:
         self._hand_out(slot)
         return slot.model
 
+    def load(self, name: str | None) -> None:
+        """Begin to load a model where it isn't loaded; failures are logged. Raises ModelNotFound."""
+        self._load(self._entry(name))
+
     def _hand_out(self, slot: _Slot, promise_s: float = _PROMISE_S) -> None:
         """Somebody is about to use the model."""
         slot.last_used = time.monotonic()

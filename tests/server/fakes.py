@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -210,6 +211,9 @@ class FakeManager:
 
     def touch(self, name: str | None, keep_alive_s: float) -> None:
         self.touched.append((self._alias(name), keep_alive_s))
+
+    def load(self, name: str | None) -> None:
+        self.touched.append((self._alias(name), math.inf))
 
     def unload(self, name: str | None) -> None:
         self.touched.append((self._alias(name), 0.0))

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from server.api.body import read_json_object
 from server.api.interrupt import run_interruptibly
-from server.api.native import inspect, metrics, rerank
+from server.api.native import inspect, loading, metrics, rerank
 from server.api.openai.chat import decode_prompt
 from server.api.openai.wire import ChatFields, read_fields
 from server.api.respond import json_response
@@ -21,7 +21,7 @@ from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
 
 router = APIRouter()
-for part in (rerank, metrics, inspect):
+for part in (rerank, metrics, inspect, loading):
     router.include_router(part.router)
 
 _BYTES_PER_ID = 4  # of /detokenize's input, as tokenize_bytes counts it

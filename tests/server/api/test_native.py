@@ -83,3 +83,14 @@ async def test_the_report_of_a_constraint(served: Served) -> None:
     assert again.json()["cache"] == "hit"
     for wrong in ({}, {"guided_regex": "("}, {"guided_regex": "a", "grammar": 'root ::= "a"'}):
         assert (await served.client.post("/v1/constraints/compile", json=wrong)).status_code == 400
+
+
+async def test_models_are_loaded_and_unloaded(served: Served) -> None:
+    for path in ("/models/load", "/models/unload"):
+        reply = await served.client.post(path, json={"model": "dir/other"})
+        assert (reply.status_code, reply.json()) == (200, {"success": True})
+        assert (await served.client.post(path, json={"model": "nobody"})).status_code == 404
+        for wrong in ({}, {"model": 5}):
+            reply = await served.client.post(path, json=wrong)
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "model")
+    assert [name for name, _ in served.app.state.manager.touched] == ["dir/other", "dir/other"]

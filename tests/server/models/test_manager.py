@@ -375,3 +375,15 @@ async def test_what_is_told_of_models(manager: Manager, garage: Garage, tmp_path
     assert (told.state, told.n_ctx_slot) == ("ready", 1)
     assert told.details is b.details
     assert told.memory_bytes == b.details.size_bytes + b.details.kv_bytes(512 * 4) > b.details.size_bytes
+
+
+async def test_loading_can_be_begun_without_waiting(manager: Manager, garage: Garage) -> None:
+    manager.load("b")
+    assert manager.state("b") == "loading"
+    garage.gate.set()
+    await until(lambda: manager.state("b") == "ready")
+    manager.load("b")
+    await asyncio.sleep(0)
+    assert len(garage.made) == 1
+    with pytest.raises(ModelNotFound):
+        manager.load("nobody")
