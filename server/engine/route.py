@@ -97,6 +97,7 @@ def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int, *
     ids = {name: token for name in names if (token := speller.named(name)) is not None}
     matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS)  # of the thread that walks
     matcher.bind_tokens(ids)
+    matcher.widest_char  # noqa: B018  (found out here, not in the step loop)
     forward = FastForward(matcher, speller, ids) if fast_forward else None
     return Ruling(grammar, lambda: Walk(matcher, speller, ids, forward), _cost(first, speller, ids, n_ctx))
 

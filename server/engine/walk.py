@@ -102,7 +102,7 @@ class Walk:
     def _fits(self, state: State, n_tokens: int) -> bool:
         """The tokens are counted only where fewer are left than the completion has bytes."""
         n_symbols = self._matcher.least_length(state)
-        if _CHAR_BYTES * (n_symbols + 1) <= n_tokens:
+        if self._matcher.widest_char * n_symbols + (_CHAR_BYTES if state.partial else 0) <= n_tokens:
             return True
         if n_symbols > n_tokens * self._speller.longest_piece:
             return False

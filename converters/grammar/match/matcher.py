@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import Token
 from converters.grammar.match.program import END, REF, REP, TOKEN, UNBOUNDED, Program
-from converters.grammar.match.sentence import Piece, SentenceWriter, join_text, shortest_from
+from converters.grammar.match.sentence import Piece, SentenceWriter, join_text, shortest_from, widest_char
 from converters.grammar.match.utf8 import Partial, decode_piece
 
 MAX_ENTRIES = 200_000
@@ -262,6 +263,11 @@ class Matcher:
             frames.append(cell.frame)
             cell = cell.parent
         return shortest_from(self.program, frames[::-1])
+
+    @cached_property
+    def widest_char(self) -> int:
+        """The most bytes of UTF-8 that one character of any `shortest_pieces` has."""
+        return widest_char(self.program)
 
     def shortest_completion(self, state: State) -> str:
         """The text of `shortest_pieces`; a token by name stands as the grammar names it."""

@@ -23,6 +23,8 @@ ENDLESS = 2**32 - 1
 """The least length of what can never end."""
 
 _MAGIC = b"GSM1"
+_LONGEST_REMEMBERED = 4096  # characters of one rule's shortest text
+_MOST_REMEMBERED = 1_000_000  # of all rules
 _HEADER = struct.Struct("<4s9I")
 
 
@@ -34,6 +36,7 @@ class Program:
     starts[first_start[r]:first_start[r + 1]]: where rule r's alternatives start; rule 0 is the entry. best_start[r]: of the one
     with the shortest sentence, of least_of[r] symbols. A repetition i has rep_rule[i], rep_min[i], rep_max[i].
     set_ranges[first_range[i]:first_range[i + 1]]: pairs of set i. breaks: every code point where some set begins or has ended.
+    rule_texts: the shortest text of rules, as far as it was asked for and is short.
     """
 
     kind: bytes
@@ -51,6 +54,8 @@ class Program:
     tokens: tuple[Token, ...]
     _sets: dict[int, CharSet] = field(default_factory=dict, compare=False)
     _least: dict[int, int] = field(default_factory=dict, compare=False)
+    rule_texts: dict[int, list[str | Token]] = field(default_factory=dict, compare=False)
+    _n_remembered: int = field(default=0, compare=False)
 
     def alternatives(self, rule: int) -> array[int]:
         """Where the alternatives of `rule` start."""
@@ -81,6 +86,13 @@ class Program:
             flat = self.set_ranges[self.first_range[index] : self.first_range[index + 1]]
             self._sets[index] = CharSet(tuple(zip(flat[::2], flat[1::2], strict=True)))
         return self._sets[index]
+
+    def remember_text(self, rule: int, pieces: list[str | Token]) -> None:
+        """Keep the shortest text of `rule`, as long as all of them together aren't too long."""
+        n_chars = sum([len(piece) if isinstance(piece, str) else 1 for piece in pieces])
+        if self._n_remembered + n_chars <= _MOST_REMEMBERED and n_chars <= _LONGEST_REMEMBERED:
+            self._n_remembered += n_chars
+            self.rule_texts[rule] = pieces
 
     def matches(self, position: int, point: int) -> bool:
         """True when the terminal at `position` takes the code point `point`."""

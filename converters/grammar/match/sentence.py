@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from random import Random
 
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Token
-from converters.grammar.match.program import CHAR, END, REF, REP, TOKEN, UNBOUNDED, Program
+from converters.grammar.match.program import CHAR, END, REF, REP, SET, TOKEN, UNBOUNDED, Program
 
 Piece = str | Token
 _PLAIN = CharSet.span(0x20, 0x7E)
@@ -14,27 +15,52 @@ _NICE = "0a A-_.e"
 
 
 def shortest_from(program: Program, frames: list[int]) -> list[Piece]:
-    """The pieces of the shortest text that empties a stack of `frames` (top last)."""
+    """The pieces of the shortest text that empties a stack of `frames` (top last). Rules' texts are remembered."""
     pieces: list[Piece] = []
-    n_positions = len(program.kind)
-    todo = list(frames)
+    n_positions, texts = len(program.kind), program.rule_texts
+    todo: list[int | tuple[int, int]] = list(frames)  # a pair: a rule, and where its text began
     while todo:
-        done, position = divmod(todo.pop(), n_positions)
+        frame = todo.pop()
+        if isinstance(frame, tuple):
+            rule, start = frame
+            pieces[start:] = _joined(pieces[start:])
+            program.remember_text(rule, pieces[start:])
+            continue
+        done, position = divmod(frame, n_positions)
         kind, arg = program.kind[position], program.arg[position]
         if kind == END:
             continue
-        if kind == REP and done < program.rep_min[arg]:
-            todo.append(position + (done + 1) * n_positions)
-            todo.append(program.best_start[program.rep_rule[arg]])
-            continue
         todo.append(position + 1)
-        if kind == REF:
-            todo.append(program.best_start[arg])
+        if kind in (REF, REP):
+            rule = arg if kind == REF else program.rep_rule[arg]
+            n_missing = 1 if kind == REF else max(0, program.rep_min[arg] - done)
+            if rule in texts:
+                pieces.extend(texts[rule] * n_missing)
+            elif n_missing:
+                if kind == REP:
+                    todo[-1] = position + (done + 1) * n_positions
+                todo.extend(((rule, len(pieces)), program.best_start[rule]))
         elif kind == TOKEN:
             pieces.append(program.tokens[arg])
-        elif kind != REP:
+        else:
             pieces.append(chr(arg) if kind == CHAR else _nice_char(program.charset(arg)))
     return pieces
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """The same with neighbouring texts as one."""
+    joined: list[Piece] = []
+    for is_text, group in groupby(pieces, lambda piece: isinstance(piece, str)):
+        joined.extend(["".join([piece for piece in group if isinstance(piece, str)])] if is_text else group)
+    return joined
+
+
+def widest_char(program: Program) -> int:
+    """The most UTF-8 bytes that one character of a shortest text has."""
+    chars = {program.arg[position] for position, kind in enumerate(program.kind) if kind == CHAR}
+    sets = {program.arg[position] for position, kind in enumerate(program.kind) if kind == SET}
+    widths = [len(chr(max(chars)).encode("utf-8", "surrogatepass"))] if chars else []
+    return max([1, *widths, *(len(_nice_char(program.charset(index)).encode()) for index in sets)])
 
 
 def _nice_char(charset: CharSet) -> str:
