@@ -290,7 +290,6 @@ _BODIES: Mapping[tuple[str, str], Callable[[], Schema]] = {
     ("post", "/v1/responses/input_tokens"): _response,
     ("post", "/models/load"): _named_model,
     ("post", "/models/unload"): _named_model,
-    ("post", "/v1/responses/input_tokens"): _response,
     ("post", "/v1/messages"): _anthropic_message,
     ("post", "/v1/messages/count_tokens"): _anthropic,
     ("post", "/v1/constraints/compile"): _constraint,
