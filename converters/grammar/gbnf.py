@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from typing_extensions import assert_never
@@ -10,6 +11,7 @@ from typing_extensions import assert_never
 from converters.errors import UnsupportedFeature
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
+from converters.grammar.order import Order
 from converters.grammar.passes import printable
 from converters.grammar.passes.spell import drop_unspellable
 from converters.limits import Budget
@@ -33,11 +35,12 @@ def print_grammar(grammar: Grammar) -> str:
 def print_prepared(grammar: Grammar, budget: Budget | None = None) -> str:
     """The text of a grammar that `passes.printable` made. Raises LimitExceeded past the budget's deadline."""
     budget = budget or Budget()
-    lines = [f"root ::= {_print(grammar.rules['root'], 0)}"]
+    printer = _Printer(grammar.rules)
+    lines = [f"root ::= {printer.text(grammar.rules['root'], 0)}"]
     for name, expr in grammar.rules.items():
         budget.check_deadline()
         if name != "root":
-            lines.append(f"{name} ::= {_print(expr, 0)}")
+            lines.append(f"{name} ::= {printer.text(expr, 0)}")
     return "\n".join(lines) + "\n"
 
 
@@ -45,28 +48,33 @@ def print_prepared(grammar: Grammar, budget: Budget | None = None) -> str:
 _ALT, _SEQ, _REP, _SYMBOL = 0, 1, 2, 3
 
 
-def _print(expr: Expr, level: int) -> str:
-    match expr:
-        case Lit(text):
-            return print_literal(text)
-        case Chars(charset):
-            return print_class(charset)
-        case Ref(name):
-            return name
-        case Token():
-            return print_token(expr)
-        case Seq(items):
-            if not items:
+class _Printer:
+    """Expressions of one grammar as text."""
+
+    def __init__(self, rules: Mapping[str, Expr]) -> None:
+        self._order = Order(rules)
+
+    def text(self, expr: Expr, level: int) -> str:
+        """`expr` for a place of this level. Not a `match`, which takes a third longer: this runs for every node."""
+        if isinstance(expr, Lit):
+            return print_literal(expr.text)
+        if isinstance(expr, Ref):
+            return expr.name
+        if isinstance(expr, Seq):
+            if not expr.items:
                 return '""'
-            return _bracket(" ".join([_print(item, _REP) for item in items]), level > _SEQ)
-        case Alt(options):
-            if not options:
+            return _bracket(" ".join([self.text(item, _REP) for item in expr.items]), level > _SEQ)
+        if isinstance(expr, Chars):
+            return print_class(expr.chars)
+        if isinstance(expr, Alt):
+            if not expr.options:
                 return "[\\x00]"  # a class that no text matches
-            return _bracket(" | ".join([_print(option, _SEQ) for option in options]), level > _ALT)
-        case Rep(item, low, high):
-            return _bracket(_print(item, _SYMBOL) + _print_count(low, high), level > _REP)
-        case _:
-            assert_never(expr)
+            return _bracket(" | ".join([self.text(option, _SEQ) for option in self._order.of(expr.options)]), level > _ALT)
+        if isinstance(expr, Rep):
+            return _bracket(self.text(expr.item, _SYMBOL) + _print_count(expr.min, expr.max), level > _REP)
+        if isinstance(expr, Token):
+            return print_token(expr)
+        assert_never(expr)
 
 
 def _bracket(text: str, needed: bool) -> str:

@@ -14,6 +14,9 @@ from converters.grammar.match.program import CHAR, END, ENDLESS, REF, REP, SET, 
 from converters.limits import Budget
 
 
+_CHARS = bytes((CHAR,))
+
+
 def build_tables(grammar: Grammar, budget: Budget | None = None) -> bytes:
     """The tables of `Matcher.from_tables`. `grammar` has no left recursion and nothing nullable under a repetition without
     end (`passes.prepare` sees to both); counts of any size stay counts. Raises LimitExceeded past the budget's deadline."""
@@ -36,6 +39,7 @@ class _Lowering:
         self.n_rules = 0
         self.reps: list[tuple[int, int, int]] = []
         self.sets: dict[CharSet, int] = {}
+        self.set_ids: dict[int, int] = {}  # by identity: the grammar outlives this
         self.tokens: dict[Token, int] = {}
         self.rule_ids: dict[str, int] = {}
         self.item_ids: dict[Expr, int] = {}
@@ -56,27 +60,43 @@ class _Lowering:
         return self.n_rules - 1
 
     def emit_sequence(self, rule: int, expr: Expr) -> None:
-        sequence = _Sequence(rule, len(self.kind))
+        """One alternative of `rule`. Runs for every symbol of a grammar: the usual ones are put here."""
+        kind, arg = self.kind, self.arg
+        sequence = _Sequence(rule, len(kind))
         for item in expr.items if isinstance(expr, Seq) else (expr,):
-            self.emit(item, sequence)
-        self.put(END, 0)
+            if isinstance(item, Ref):
+                called = self.rule_ids[item.name]
+                kind.append(REF)
+                arg.append(called)
+                sequence.needs.append((called, 1))
+            elif isinstance(item, Lit):
+                arg.extend(map(ord, item.text))
+                kind.extend(_CHARS * len(item.text))
+                sequence.length += len(item.text)
+            elif isinstance(item, Chars):
+                kind.append(SET)
+                arg.append(self.set_id(item.chars))
+                sequence.length += 1
+            else:
+                self.emit(item, sequence)
+        kind.append(END)
+        arg.append(0)
         self.sequences.append(sequence)
+
+    def set_id(self, charset: CharSet) -> int:
+        """The number of a set; large ones take long to hash, and most come again as the same object."""
+        known = self.set_ids.get(id(charset))
+        if known is None:
+            known = self.set_ids[id(charset)] = self.sets.setdefault(charset, len(self.sets))
+        return known
 
     def put(self, kind: int, arg: int) -> None:
         self.kind.append(kind)
         self.arg.append(arg)
 
-    def emit(self, expr: Expr, sequence: _Sequence) -> None:
-        if isinstance(expr, Lit):
-            self.kind.extend(bytes((CHAR,)) * len(expr.text))
-            self.arg.extend([ord(char) for char in expr.text])
-            sequence.length += len(expr.text)
-        elif isinstance(expr, Ref):
-            self.call(self.rule_ids[expr.name], sequence)
-        elif isinstance(expr, Chars):
-            self.put(SET, self.sets.setdefault(expr.chars, len(self.sets)))
-            sequence.length += 1
-        elif isinstance(expr, (Alt, Seq)):
+    def emit(self, expr: Alt | Seq | Rep | Token, sequence: _Sequence) -> None:
+        """What nests, and tokens by name."""
+        if isinstance(expr, (Alt, Seq)):
             self.call(self.new_rule(expr), sequence)
         elif isinstance(expr, Rep):
             self.repeat(expr, sequence)
