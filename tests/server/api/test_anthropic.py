@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, build_tables
@@ -34,6 +36,16 @@ VERSION = {"anthropic-version": "2023-06-01"}
 def says(text: str, size: int = 3, **changes: Any) -> FakeEngine:
     """An engine that says `text` in pieces of `size` characters."""
     return FakeEngine(pieces=[text[i : i + size] for i in range(0, len(text), size)], **changes)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def refusing() -> AsyncIterator[Served]:
+    """One app for all requests that never reach the engine."""
+    async with serve() as opened:
+        yield opened
+
+
+one_app = pytest.mark.asyncio(loop_scope="module")
 
 
 async def ask(served: Served, path: str = "", **fields: Any) -> httpx.Response:
@@ -163,9 +175,10 @@ def checked(message: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 async def test_an_answer_whole_and_streamed(name: str) -> None:
     case = CASES[name]
-    for size in (1, 4, 1000):
-        info = with_info(chat_template=case.template, n_ctx_slot=4000)
-        async with serve(says(case.written, size, reason=case.reason, info=info)) as served:
+    info = with_info(chat_template=case.template, n_ctx_slot=4000)
+    async with serve(FakeEngine(reason=case.reason, info=info)) as served:
+        for size in (1, 4, 1000):
+            served.engine.pieces = says(case.written, size).pieces
             reply = await ask(served, **dict(case.fields))
             assert reply.status_code == 200, reply.text
             whole = checked(reply.json())
@@ -494,17 +507,25 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@one_app
 @pytest.mark.parametrize(("fields", "param"), WRONG, ids=lambda value: value if isinstance(value, str) else None)
-@pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_wrong_is_named(served: Served, fields: dict[str, Any], param: str, stream: bool) -> None:
-    reply = await ask(served, **{"stream": stream, **fields})
-    assert reply.status_code == 400, reply.text
-    body = reply.json()
-    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
-    assert body["request_id"] == reply.headers["request-id"]
-    assert body["error"]["details"]["param"].startswith(param)
-    assert param in body["error"]["message"]
-    assert not served.engine.requests
+async def test_what_is_wrong_is_named(refusing: Served, fields: dict[str, Any], param: str) -> None:
+    for stream in (False, True):
+        reply = await ask(refusing, **{"stream": stream, **fields})
+        assert reply.status_code == 400, reply.text
+        body = reply.json()
+        assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+        assert body["request_id"] == reply.headers["request-id"]
+        assert body["error"]["details"]["param"].startswith(param)
+        assert param in body["error"]["message"]
+        assert not refusing.engine.requests
+
+
+@one_app
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 5000, b'{"max_tokens":NaN}', b'{"a":1,"a":2}'])
+async def test_bodies_that_are_no_json_object(refusing: Served, body: bytes) -> None:
+    reply = await refusing.client.post("/v1/messages", content=body)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_a_prompt_past_the_context_says_so_in_the_words_that_clients_look_for() -> None:
@@ -553,6 +574,7 @@ async def test_models_have_this_shape_for_this_dialects_clients(served: Served) 
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
 
 
+@one_app
 @pytest.mark.parametrize(
     ("query", "ids", "has_more"),
     [
@@ -563,15 +585,16 @@ async def test_models_have_this_shape_for_this_dialects_clients(served: Served) 
         ("before_id=fake", [], False),
     ],
 )
-async def test_pages_of_models(served: Served, query: str, ids: list[str], has_more: bool) -> None:
-    page = (await served.client.get(f"/v1/models?{query}", headers=VERSION)).json()
+async def test_pages_of_models(refusing: Served, query: str, ids: list[str], has_more: bool) -> None:
+    page = (await refusing.client.get(f"/v1/models?{query}", headers=VERSION)).json()
     assert [model["id"] for model in page["data"]] == ids
     assert page["has_more"] == has_more
 
 
+@one_app
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after_id=nope", "before_id=nope"])
-async def test_wrong_pages(served: Served, query: str) -> None:
-    reply = await served.client.get(f"/v1/models?{query}", headers=VERSION)
+async def test_wrong_pages(refusing: Served, query: str) -> None:
+    reply = await refusing.client.get(f"/v1/models?{query}", headers=VERSION)
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
