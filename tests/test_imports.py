@@ -124,7 +124,7 @@ def test_no_dialect_imports_another(dialect: str) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("server.app", ("llama_cpp", "numpy")),
+        ("server.app", ("llama_cpp", "numpy", "prometheus_client")),
         ("server.cli", ("llama_cpp", "numpy", "fastapi", "httpx", "huggingface_hub", "rich", "jinja2", "pydantic", "lark")),
     ],
 )
