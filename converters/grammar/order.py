@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converters.grammar.expr import Alt, Chars, Expr, Lit, Ref, Rep, Seq
+from converters.grammar.expr import Alt, Chars, Expr, Ref, Rep, Seq
 
 MAX_CHAIN = 8
 """So many rules are looked through for what an alternative begins with."""

@@ -13,7 +13,6 @@ from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, 
 from converters.grammar.match.program import CHAR, END, ENDLESS, REF, REP, SET, TOKEN, UNBOUNDED, Program
 from converters.limits import Budget
 
-
 _CHARS = bytes((CHAR,))
 
 

@@ -14,17 +14,9 @@ from converters.grammar.passes.nonempty import strip_nullable_items
 from converters.grammar.passes.prefix import factor_prefixes
 from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.spell import drop_unspellable
+from converters.grammar.passes.survey import Survey
 from converters.limits import Budget
 
-TIDY = (
-    cut_deep_expressions,
-    drop_unspellable,
-    drop_endless,
-    drop_unreachable,
-    inline_small_rules,
-    strip_nullable_items,
-    factor_prefixes,
-)
 TIDY_AGAIN = (drop_endless, drop_unreachable, strip_nullable_items, factor_prefixes, inline_small_rules)
 """After left recursion was rewritten."""
 
@@ -32,9 +24,15 @@ TIDY_AGAIN = (drop_endless, drop_unreachable, strip_nullable_items, factor_prefi
 def prepare(grammar: Grammar, budget: Budget) -> Grammar:
     """`grammar` in the form that can be walked: same language, every sentence's beginning leads to an end, no left recursion,
     nothing empty is repeated. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
-    for run in TIDY:
-        grammar = run(grammar, budget)
-        budget.check_deadline()
+    survey = Survey.of(grammar, budget)
+    if not survey.is_plain:
+        grammar = drop_unspellable(cut_deep_expressions(grammar, budget), budget)
+        survey = Survey.of(grammar, budget)
+    ending = drop_endless(grammar, budget, survey.refs if survey.is_plain else None)
+    known = survey.refs if ending is grammar else None
+    grammar = inline_small_rules(drop_unreachable(ending, budget, known), budget, known)
+    grammar = factor_prefixes(strip_nullable_items(grammar, budget, survey.repeating), budget)
+    budget.check_deadline()
     corners = LeftCorners.of(grammar, budget)
     if corners.recursive_parts:
         for run in (remove_left_recursion, *TIDY_AGAIN):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref
-from converters.grammar.passes.fixpoint import ending_rules
+from converters.grammar.passes.fixpoint import Known, ending_rules
 from converters.grammar.passes.walk import each_rule, refs, rewrite
 from converters.limits import Budget
 
 
-def drop_endless(grammar: Grammar, budget: Budget) -> Grammar:
+def drop_endless(grammar: Grammar, budget: Budget, known: Known = None) -> Grammar:
     """Take out alternatives that can't end, and the rules that have no other. Raises Unsatisfiable when nothing is left.
+
+    `known`: the rules that each rule refers to, where they are known.
 
     Before → after: `root ::= "a" | "b" dead; dead ::= "c" dead` → `root ::= "a"`
     """
-    ending = ending_rules(grammar, budget)
+    ending = ending_rules(grammar, budget, known)
     if grammar.root not in ending:
         raise Unsatisfiable("the grammar matches nothing at all: no sentence of it can ever end")
     if len(ending) == len(grammar.rules):
@@ -27,8 +29,8 @@ def drop_endless(grammar: Grammar, budget: Budget) -> Grammar:
     return each_rule(kept, lambda expr: rewrite(expr, prune), budget)
 
 
-def drop_unreachable(grammar: Grammar, budget: Budget) -> Grammar:
-    """Take out rules that the entry rule never comes to.
+def drop_unreachable(grammar: Grammar, budget: Budget, known: Known = None) -> Grammar:
+    """Take out rules that the entry rule never comes to. `known`: the rules that each rule refers to, where they are known.
 
     Before → after: `root ::= "a"; other ::= "b"` → `root ::= "a"`
     """
@@ -36,7 +38,8 @@ def drop_unreachable(grammar: Grammar, budget: Budget) -> Grammar:
     todo = [grammar.root]
     while todo:
         budget.tick()
-        for name in refs(grammar.rules[todo.pop()]):
+        rule = todo.pop()
+        for name in refs(grammar.rules[rule]) if known is None else known[rule]:
             if name not in reached:
                 reached.add(name)
                 todo.append(name)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq
 from converters.grammar.passes.walk import refs
 from converters.limits import Budget
 
 Holds = Callable[[Expr, set[str]], bool]
+Known: TypeAlias = "Mapping[str, list[str]] | None"
+"""The rules that each rule of a grammar refers to, when a `Survey` has been made."""
 SWEEPS = 3
 """How often all rules are looked at before a work list pays."""
 
 
-def least_set(rules: Mapping[str, Expr], holds: Holds, budget: Budget) -> set[str]:
-    """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`.
+def least_set(rules: Mapping[str, Expr], holds: Holds, budget: Budget, sure: set[str] | None = None) -> set[str]:
+    """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`; those in `sure` are in it.
 
     `holds` must be monotone: a larger set never makes it false.
     """
-    found: set[str] = set()
-    pending = list(rules)[::-1]  # rules tend to come after those that use them
+    found = sure or set()
+    pending = [name for name in reversed(list(rules)) if name not in found]  # rules tend to come after those that use them
     for _ in range(SWEEPS):
         budget.check_deadline()
         left = [name for name in pending if not _found_now(name, rules, holds, found)]
@@ -69,9 +72,16 @@ def is_nullable(expr: Expr, nullable: set[str]) -> bool:
     return isinstance(expr, Rep) and (expr.min == 0 or is_nullable(expr.item, nullable))
 
 
-def ending_rules(grammar: Grammar, budget: Budget) -> set[str]:
-    """The rules that have a sentence at all."""
-    return least_set(grammar.rules, can_end, budget)
+def ending_rules(grammar: Grammar, budget: Budget, known: Known = None) -> set[str]:
+    """The rules that have a sentence at all: first those that refer only to such rules and have no NEVER in them."""
+    sure: set[str] = set()
+    if known is not None:
+        for name in reversed(list(known)):
+            if sure.issuperset(known[name]):
+                sure.add(name)
+        if len(sure) == len(grammar.rules):
+            return sure
+    return least_set(grammar.rules, can_end, budget, sure)
 
 
 def can_end(expr: Expr, ending: set[str]) -> bool:

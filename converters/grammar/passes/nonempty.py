@@ -13,24 +13,29 @@ from converters.limits import Budget
 MAX_INLINE_RESTS = 8
 
 
-def strip_nullable_items(grammar: Grammar, budget: Budget) -> Grammar:
+def strip_nullable_items(grammar: Grammar, budget: Budget, repeating: set[str] | None = None) -> Grammar:
     """What is repeated never matches the empty string, and a repetition of a repetition is one.
 
     Before → after: `root ::= x{2,5} ("b"*)+; x ::= "" | "a"` → `root ::= "a"{0,5} "b"*`
-    llama.cpp takes a nullable item under `*` for left recursion, and `("a"?){0,1000}` has an astronomic number of readings.
+    `repeating`: the rules that repeat more than a character or a literal, where they are known. llama.cpp takes a nullable
+    item under `*` for left recursion, and `("a"?){0,1000}` has an astronomic number of readings.
     """
-    if not any(
-        isinstance(node, Rep) and not isinstance(node.item, (Lit, Chars)) for e in grammar.rules.values() for node in nodes(e)
-    ):
+    if repeating is None:
+        repeating = {name for name, expr in grammar.rules.items() if any(map(_repeats_more, nodes(expr)))}
+    if not repeating:
         return grammar
     maker = NonEmpty(grammar, nullable_rules(grammar, budget))
-    rules = {name: _strip(expr, maker) for name, expr in grammar.rules.items()}
+    rules = {name: _strip(expr, maker) if name in repeating else expr for name, expr in grammar.rules.items()}
     while made := maker.take():
         budget.check_deadline()
         rules.update({name: _strip(expr, maker) for name, expr in made.items()})
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
     return drop_unreachable(drop_endless(Grammar(rules, grammar.root), budget), budget)
+
+
+def _repeats_more(node: Expr) -> bool:
+    return isinstance(node, Rep) and not isinstance(node.item, (Lit, Chars))
 
 
 def _strip(expr: Expr, maker: NonEmpty) -> Expr:

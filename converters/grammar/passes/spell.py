@@ -19,12 +19,13 @@ def drop_unspellable(grammar: Grammar, budget: Budget) -> Grammar:
 
 
 def _spell(expr: Expr) -> Expr:
-    if all(_is_spellable(node) for node in nodes(expr)):
+    if all(is_spellable(node) for node in nodes(expr)):
         return expr
-    return rewrite(expr, lambda leaf: leaf if _is_spellable(leaf) else _without_unspellable(leaf), settle=True)
+    return rewrite(expr, lambda leaf: leaf if is_spellable(leaf) else _without_unspellable(leaf), settle=True)
 
 
-def _is_spellable(node: Expr) -> bool:
+def is_spellable(node: Expr) -> bool:
+    """False for what llama.cpp's text can't carry, and for NEVER; nothing below `node` is looked at."""
     if isinstance(node, Lit):
         return (node.text.isascii() and "\0" not in node.text) or not any(_is_unspellable(c) for c in node.text)
     if isinstance(node, Chars):

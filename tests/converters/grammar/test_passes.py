@@ -12,7 +12,7 @@ from converters.grammar.gbnf import print_grammar, print_prepared
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, build_tables
 from converters.grammar.match.probe import reach_of
-from converters.grammar.passes import TIDY, TIDY_AGAIN, prepare, printable
+from converters.grammar.passes import TIDY_AGAIN, prepare, printable
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
@@ -27,6 +27,16 @@ from converters.limits import Budget, Limits
 from tests.converters.grammar.language import TEXTS, grammars, sentences
 from tests.oracle import Oracle
 
+TIDY = (
+    cut_deep_expressions,
+    drop_unspellable,
+    drop_endless,
+    drop_unreachable,
+    inline_small_rules,
+    strip_nullable_items,
+    factor_prefixes,
+)
+"""What `prepare` does at first, each pass by itself."""
 MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
