@@ -113,7 +113,7 @@ class KeyTexts:
         """The ways to leave the known keys at once."""
         known = "".join(char for char in groups if char != _QUOTE)
         if told is None:
-            return [*([] if _QUOTE in groups else [_END]), self._others_than(known)]
+            return [self._others_than(known, may_end=_QUOTE not in groups)]
         left = [char for char in told if char not in known]
         return [Seq((Chars(CharSet.of("".join(left))), self._characters.to_the_end()))] if left else []
 
@@ -131,7 +131,8 @@ class KeyTexts:
         if found is None:
             if suffix == _QUOTE:
                 return self._others_than("")
-            found = Alt((_END, self._others_than(suffix[0]), seq(lit(suffix[0]), self._not(suffix[1:]))))
+            others = self._others_than(suffix[0], may_end=True)
+            found = Alt((others, seq(lit(suffix[0]), self._not(suffix[1:]))))
             if len(suffix) % _SUFFIX_BLOCK == 0:
                 found = self.book.add("other-end", found)
             self._nots[suffix] = found

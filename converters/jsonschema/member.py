@@ -19,6 +19,7 @@ from converters.jsonschema.value import key_texts
 from converters.limits import Budget
 
 _DIRECT = 4  # so many keys are listed where they may stand, without a tree
+_FEW = 16  # of so many keys, one that is alone with its first character is written out where it may stand
 _MAX_COUNTED = 20_000
 _QUOTE = lit('"')
 
@@ -141,9 +142,10 @@ class MemberWalk:
 
     def _rule_of_first(self, start: int, char: str, n_past: int, other: Expr) -> Expr:
         """What follows `char` where the first `n_past` of its keys are past."""
-        key = (start, char, n_past)
+        key, group = (start, char, n_past), self._groups[start][char]
+        if other == NEVER and n_past == len(group) - 1 and len(self.entries) <= _FEW:
+            return self._trie(group[n_past:])
         if key not in self._firsts:
-            group = self._groups[start][char]
             found = self._cover(start, char, 0, len(group), n_past) if len(group) > _DIRECT else [self._trie(group[n_past:])]
             self._firsts[key] = self.book.add(f"{self.hint}-keys", alt(*found, other))
         return self._firsts[key]

@@ -15,6 +15,7 @@ from math import ceil, floor, lcm
 from typing import Protocol, TypeAlias
 
 from converters.automata import NOTHING, Dfa, minimise, trim
+from converters.automata.kept import KeptAutomata
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq
@@ -261,8 +262,15 @@ def is_empty(facts: NumberFacts, integers: Integers) -> bool:
     return all(v in facts.excluded or any((v / n).denominator == 1 for n in facts.non_multiples) for v in values)
 
 
+_KEPT = KeptAutomata(max_states=10_000)
+
+
 def number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:
     """The automaton of the numbers of `facts`, without exponents. Raises LimitExceeded, UnsupportedFeature with a pointer."""
+    return _KEPT.get((facts, integers), lambda: _number_dfa(facts, integers, budget))
+
+
+def _number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:
     shared: list[Component] = [_divided(of, True, facts.path) for of in facts.multiples]
     shared += [_divided(of, False, facts.path) for of in facts.non_multiples]
     if facts.integral is not None:

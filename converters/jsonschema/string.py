@@ -23,6 +23,7 @@ from converters.automata import (
     shortest,
     to_expr,
 )
+from converters.automata.kept import KeptAutomata
 from converters.automata.spelling import spelled
 from converters.errors import ConversionError, LimitExceeded
 from converters.grammar.charset import ANY, CharSet
@@ -34,6 +35,7 @@ from converters.jsonschema.shape import StringFacts
 from converters.limits import Budget
 
 QUOTE = lit('"')
+_PATTERNS = KeptAutomata(max_states=20_000)
 
 
 class Strings:
@@ -59,7 +61,8 @@ class Strings:
 
             try:
                 if isinstance(test, Pattern):
-                    self._tests[test] = regex_dfa(test.pattern, "search", self._budget)
+                    pattern = test.pattern
+                    self._tests[test] = _PATTERNS.get(pattern, lambda: regex_dfa(pattern, "search", self._budget))
                 else:
                     self._tests[test] = format_dfa(test.name)
             except ConversionError as error:
