@@ -12,6 +12,11 @@ from server.models.metadata import UnreadableHeader, read_header
 from tests.tiny_models import TinyModel, write_tiny_model
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "m.gguf").read_bytes()
+
+
 def test_a_header(tmp_path: Path) -> None:
     header = read_header(write_tiny_model(tmp_path / "m.gguf", TinyModel(vocabulary="sentencepiece", n_embd=32, n_layers=2)))
     assert header.metadata["llama.block_count"] == 2
@@ -28,8 +33,7 @@ def test_kv_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 23, 100, 5000])
-def test_a_file_that_is_cut_off(tmp_path: Path, size: int) -> None:
-    whole = write_tiny_model(tmp_path / "m.gguf").read_bytes()
+def test_a_file_that_is_cut_off(tmp_path: Path, whole: bytes, size: int) -> None:
     (tmp_path / "cut.gguf").write_bytes(whole[:size])
     with pytest.raises(UnreadableHeader):
         read_header(tmp_path / "cut.gguf")
