@@ -50,7 +50,9 @@ CALM = Reach(12, 1_000, 1_000)
 WINDOW, RUN = 24, 64
 MAX_WORK = 80_000
 """Steps of single stacks that are looked at in all: about 0.2 s."""
-N_MORE = 3
+MANY, GROWTH = 60, 1.5
+"""Where the closer look finds so many more stacks, and more than MANY, there is no end of them."""
+N_MORE = 4
 """How often as much again where the first look found many readings."""
 N_PUMPED = 3000
 """Characters that a repeated text is walked for, where something grows."""
@@ -121,9 +123,12 @@ class _Search:
             with suppress(_Spent):
                 phase(start)
         if not Reach(self.stacks, self.ways, self.effort) <= CALM:
+            before = max(self.stacks, MANY)
             self.allowed += N_MORE * MAX_WORK
             with suppress(_Spent):
                 self.look_closer(start)
+            if self.stacks > GROWTH * before:
+                raise _too_ambiguous("the longer a text, the more ways there are to have read it", TOLERABLE.stacks)
         return Reach(self.stacks, self.ways, self.effort)
 
     # ---- one step
