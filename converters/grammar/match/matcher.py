@@ -8,7 +8,7 @@ remembered things all is forgotten, which no state notices.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -20,6 +20,8 @@ from converters.grammar.match.sentence import Piece, SentenceWriter, join_text, 
 from converters.grammar.match.utf8 import Partial, decode_piece
 
 MAX_ENTRIES = 200_000
+MAX_COMPARED = 100_000_000
+"""Frames that llama.cpp may compare after one character, where stacks are counted: each new stack with all, from the bottom."""
 MAX_FORCED = 4096
 
 Frames = tuple[int, ...]
@@ -32,12 +34,13 @@ class Cell:
     A frame is a position plus the number of positions times how often the repetition there was done. Compared by identity.
     """
 
-    __slots__ = ("frame", "least", "parent")
+    __slots__ = ("depth", "frame", "least", "parent")
 
     def __init__(self, parent: Cell | None, frame: int, least: int) -> None:
         self.parent = parent
         self.frame = frame
         self.least = least
+        self.depth: int = 0 if parent is None else parent.depth + 1
 
 
 class State:
@@ -77,7 +80,7 @@ class Matcher:
     """A grammar that texts can be held against. One matcher serves any number of walks, in one thread.
 
     `max_stacks`: tell apart what llama.cpp tells apart (the first item of `x+` and the later ones), and raise TooManyStacks
-    when it would have more than this many.
+    when it would have more than this many, or so many so deep that it would be busy for a tenth of a second or more.
     """
 
     def __init__(self, program: Program, max_entries: int = MAX_ENTRIES, max_stacks: int | None = None) -> None:
@@ -312,6 +315,11 @@ class Matcher:
             frame, below = below.frame, below.parent
         return n
 
+    @staticmethod
+    def n_compared(cells: Collection[Cell]) -> int:
+        """About how many frames llama.cpp compares to find that these stacks differ: they tend to be alike below."""
+        return len(cells) ** 2 * max([cell.depth for cell in cells], default=0)
+
     def position(self, cell: Cell) -> int:
         """The position on top of a stack, without how often a repetition there was done."""
         return cell.frame % self._n_positions
@@ -344,6 +352,8 @@ class Matcher:
                 if cell is not self._bottom and self.program.matches(cell.frame, point):
                     assert cell.parent is not None
                     self._close(cell.parent, cell.frame + 1, cells)
+            if self._max_stacks is not None and self.n_compared(cells) > MAX_COMPARED:
+                raise TooManyStacks
             after = self._state(tuple(cells), None) if cells else None
             self._remember(state)
             state._by_class[char_class] = after

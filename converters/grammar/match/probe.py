@@ -21,7 +21,7 @@ from typing import TypeAlias
 from converters.errors import LimitExceeded
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import Grammar, Token
-from converters.grammar.match.matcher import Cell, Matcher, TooManyStacks
+from converters.grammar.match.matcher import MAX_COMPARED, Cell, Matcher, TooManyStacks
 from converters.grammar.match.tables import lower
 from converters.limits import Budget
 
@@ -175,7 +175,7 @@ class _Search:
 
     def check(self, stacks: Stacks) -> None:
         self.stacks = max(self.stacks, len(stacks))
-        if self.stacks > TOLERABLE.stacks:
+        if self.stacks > TOLERABLE.stacks or (len(stacks) > MANY and self.matcher.n_compared(stacks) > MAX_COMPARED):
             raise _too_many_stacks()
         self.ways = max(self.ways, sum(stacks.values()))
         self.effort = max(self.effort, sum([self.after(cell)[1] for cell in stacks if cell.parent is not None]))
