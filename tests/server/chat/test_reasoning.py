@@ -110,6 +110,15 @@ async def test_the_tokens_that_are_needed_with_a_block(backends: dict[str, Llama
             jsonschema.validate(json.loads(body["choices"][0]["message"]["content"]), SCHEMA)
 
 
+async def test_a_refusal_calls_max_tokens_what_the_request_calls_it(backends: dict[str, LlamaBackend]) -> None:
+    async with serving(backends["plain"]) as served:
+        for name in ("max_tokens", "max_completion_tokens"):
+            for value, words in ((1, f"but {name} is 1"), (5000, f"{name} 5000")):
+                error = (await served.chat(response_format=FORMAT, **{name: value})).json()["error"]
+                assert error["param"] == name
+                assert words in error["message"]
+
+
 async def test_without_an_effort_the_block_is_the_models_choice(backends: dict[str, LlamaBackend]) -> None:
     async with serving(backends["text"]) as served:
         thought = []
