@@ -139,6 +139,8 @@ class RuleBook:
         self._rules: dict[str, Expr] = {}
         self._taken: set[str] = {"root"}
         self._numbers: dict[str, int] = {}  # the last number given out with a name
+        self.libraries: dict[type, object] = {}
+        """By its type, what a sub-compiler keeps with the book: rules that its several parts share."""
 
     def reserve(self, hint: str) -> Ref:
         """A fresh rule name like `hint` (made legal for llama.cpp), to be defined later: recursion needs it."""

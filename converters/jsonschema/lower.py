@@ -15,8 +15,8 @@ from converters.jsonschema import schema as s
 from converters.jsonschema.algebra import Algebra
 from converters.jsonschema.array import array_expr
 from converters.jsonschema.build import in_place
-from converters.jsonschema.key_text import KeyTexts
 from converters.jsonschema.layout import layout_of
+from converters.jsonschema.library import Library
 from converters.jsonschema.object import object_expr
 from converters.jsonschema.shape import (
     ArrayFacts,
@@ -28,7 +28,6 @@ from converters.jsonschema.shape import (
     Term,
     Values,
 )
-from converters.jsonschema.string import Characters
 from converters.jsonschema.value import decimal_text, exact, key_texts
 from converters.options import CompileOptions
 
@@ -41,8 +40,10 @@ class Lowering:
         self.options = options
         self.book = book
         self.layout = layout_of(options, book, algebra.space.budget)
-        self.keys = KeyTexts(book, algebra.space.budget)
-        self._characters = Characters(book, JSON, "char")
+        library = Library.of(book, algebra.space.budget)
+        self.keys = library.keys
+        self._characters = library.characters
+        self._scalar_rules = library.scalars
         self._values: dict[Term, Expr] = {}
         self._shared: dict[object, Expr] = {}
         self._todo: list[tuple[Ref, Term, tuple[Case, ...], str]] = []
@@ -145,9 +146,10 @@ class Lowering:
         return seq(lit('"'), to_expr(dfa, self.book, "text", JSON, self.algebra.space.budget), lit('"'))
 
     def _string(self, facts: StringFacts) -> Expr:
-        if facts not in self._shared:
-            self._shared[facts] = self.book.add("string", self.algebra.strings.expr(facts, self.book, self._characters))
-        return self._shared[facts]
+        if facts not in self._scalar_rules:
+            expr = self.algebra.strings.expr(facts, self.book, self._characters)
+            self._scalar_rules[facts] = self.book.add("string", expr)
+        return self._scalar_rules[facts]
 
     def _numbers(self, several: Mapping[NumberFacts, None]) -> Expr:
         if NumberFacts() in several:
@@ -155,17 +157,18 @@ class Lowering:
         return alt(*map(self._number, several))
 
     def _number(self, facts: NumberFacts) -> Expr:
-        if facts not in self._shared:
-            integers = self.algebra.space.integers
+        integers = self.algebra.space.integers
+        key = (facts, integers)
+        if key not in self._scalar_rules:
             if number.is_plain(facts):
                 hint = "integer" if facts.integral else "number"
                 expr = number.plain_expr(hint, bool(facts.integral), integers, self.book)
-                self._shared[facts] = self.book.add(hint, expr)
+                self._scalar_rules[key] = self.book.add(hint, expr)
             else:
                 dfa = number.number_dfa(facts, integers, self.algebra.space.budget)
                 expr = to_expr(dfa, self.book, "number", None, self.algebra.space.budget)
-                self._shared[facts] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
-        return self._shared[facts]
+                self._scalar_rules[key] = expr if isinstance(expr, Ref) or expr == NEVER else self.book.add("number", expr)
+        return self._scalar_rules[key]
 
     def listed(self, values: Mapping[str, object], words: Iterable[str] = ()) -> Expr:
         """Single values: one trie of all plain texts; arrays and objects, which have gaps, one by one."""
