@@ -280,7 +280,7 @@ class LlamaBackend:
         params.n_outputs_max = self.n_outputs
         params.n_threads = params.n_threads_batch = self._n_threads
         params.kv_unified = False
-        if spec.n_gpu_layers == 0:
+        if spec.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload():
             params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         context = lib.llama_init_from_model(self._model, params)
         if not context:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from queue import SimpleQueue
 
+import llama_cpp as lib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.engine.backend import Batch
 from server.engine.core import Core
 from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
@@ -193,3 +195,23 @@ def test_copies_that_fail_cost_only_the_reading() -> None:
     bench.run()
     assert bench.n_cached == {1: 0, 2: 0}
     assert bench.texts[2] == "xxxxx"
+
+
+@pytest.mark.parametrize("n_gpu_layers", [0, -1])
+def test_logits_do_not_depend_on_chunks(tiny_bpe: Path, n_gpu_layers: int) -> None:
+    """-1 is what `serve` loads with: without a GPU it must be the same as 0."""
+    if n_gpu_layers and lib.llama_supports_gpu_offload():
+        pytest.skip("not promised on a GPU")
+    backend = LlamaBackend(ModelSpec(str(tiny_bpe), n_ctx=512, n_threads=1, n_gpu_layers=n_gpu_layers))
+    assert {_last_logits(backend, n) for n in (200, 198, 100, 67, 33, 2)} == {_last_logits(backend, 200)}
+
+
+def _last_logits(backend: LlamaBackend, n_chunk: int) -> bytes:
+    """The bits after a prompt of 200 tokens that was read in chunks of this many."""
+    backend.remove_sequence(0)
+    for start in range(0, 200, n_chunk):
+        batch = Batch()
+        for position in range(start, min(start + n_chunk, 200)):
+            batch.add(position, position, 0, position == 199)
+        backend.decode(batch)
+    return backend.logits(len(batch) - 1).tobytes()
