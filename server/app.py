@@ -21,13 +21,15 @@ from server.api.bounded import BoundedStore
 from server.api.document import add_document
 from server.api.gate import Gate
 from server.api.interrupt import Drain
+from server.api.native import models
 from server.api.native import routes as native
 from server.api.ollama import answer as ollama_answer
 from server.api.ollama import routes as ollama
-from server.api.openai import errors as openai_errors
 from server.api.openai import routes as openai
+from server.api.openai_shape import encode_error as encode_openai_error
 from server.api.responses import routes as responses
 from server.api.responses.items import Kept
+from server.api.vectors import embeddings, rerank
 from server.chat.constraint import ConstraintCompiler
 from server.chat.counted import CountedCompiler
 from server.chat.model import ModelManager
@@ -39,7 +41,7 @@ from server.settings import Settings
 DIALECTS: tuple[tuple[Callable[[Scope], bool], Callable[[ServerError], Response]], ...] = (
     (speaks_anthropic, anthropic_errors.encode_error),
     (lambda scope: scope["path"].startswith("/api/"), ollama_answer.encode_error),
-    (lambda _scope: True, openai_errors.encode_error),
+    (lambda _scope: True, encode_openai_error),
 )
 """Whose shape an error has; the first that a request speaks counts."""
 
@@ -92,9 +94,11 @@ def encode_error(scope: Scope, error: ServerError) -> Response:
 
 
 def _add_routes(app: FastAPI) -> None:
-    app.include_router(native.router)
+    for part in (native, embeddings, rerank):
+        app.include_router(part.router)
     app.include_router(ollama.router)
-    app.include_router(anthropic.router, prefix="/v1")  # before OpenAI's: some of its routes are only for its own clients
+    app.include_router(anthropic.router, prefix="/v1")  # before the models: some of its routes are only for its own clients
+    app.include_router(models.router)
     for router in (openai.router, responses.router):
         app.include_router(router, prefix="/v1")
         app.include_router(router, include_in_schema=False)  # llama.cpp answers without the prefix too

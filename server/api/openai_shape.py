@@ -6,7 +6,9 @@ No endpoint's own shape here: those are in `api/openai` and `api/responses`, whi
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
@@ -15,12 +17,15 @@ from converters.constraint import JsonValue
 from server.api.fields import template_kwargs as template_kwargs
 from server.api.logprobs import encode_logprobs as encode_logprobs
 from server.api.respond import error_response
+from server.api.sse import frame
 from server.chat.types import Usage
 from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
 from server.settings import RequestLimits
 
 _ERROR_TYPES = {429: "rate_limit_error", 503: "unavailable_error"}
+DONE = b"data: [DONE]\n\n"
+SYSTEM_FINGERPRINT = "gramserve"
 _TEXT_PARTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
 
 
@@ -82,3 +87,33 @@ def parse_arguments(text: str, limits: RequestLimits, path: str) -> JsonValue:
         return parse_json_text(text, max_depth=limits.json_depth, param=path)
     except InvalidJson:
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every chunk of one answer repeats. `object` is the shape's name, `created` in seconds since 1970."""
+
+    prefix: str
+    object: str
+    id: str = ""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{self.prefix}-{secrets.token_hex(12)}")
+
+    def wrap(self, model: str, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A whole answer or a chunk; no `usage` key without usage."""
+        body: dict[str, Any] = {
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": model,
+            "system_fingerprint": SYSTEM_FINGERPRINT,
+            "choices": choices,
+        }
+        return body if usage is None else {**body, "usage": usage}
+
+
+def error_frame(error: ServerError) -> bytes:
+    """The event that ends a stream with an error; no [DONE] follows."""
+    return frame(error_body(error))

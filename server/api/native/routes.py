@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api.body import read_json_object
+from server.api.chat_prompt import PromptFields, decode_prompt
+from server.api.fields import read_fields
 from server.api.interrupt import run_interruptibly
-from server.api.native import inspect, loading, metrics, rerank
-from server.api.openai.chat import decode_prompt
-from server.api.openai.wire import ChatFields, read_fields
+from server.api.native import inspect, loading, metrics
 from server.api.respond import json_response
 from server.api.tools import decode_tool_use
 from server.chat.report import report
@@ -21,7 +21,7 @@ from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
 
 router = APIRouter()
-for part in (rerank, metrics, inspect, loading):
+for part in (metrics, inspect, loading):
     router.include_router(part.router)
 
 _BYTES_PER_ID = 4  # of /detokenize's input, as tokenize_bytes counts it
@@ -91,10 +91,10 @@ async def apply_template(request: Request) -> Response:
     body = await read_json_object(request)
     state = request.app.state
     limits = state.settings.request_limits
-    fields = read_fields(ChatFields, body)
+    fields = read_fields(PromptFields, body)
     prompt = decode_prompt(body, fields, limits)
     constraint = read_constraint(body, limits)
-    asked = GenerateRequest((prompt,), fields.model, constraint=constraint, effort=fields.reasoning_effort)
+    asked = GenerateRequest((prompt,), _model_name(body), constraint=constraint, effort=fields.reasoning_effort)
     return json_response({"prompt": await state.service.prompt_text(asked)})
 
 

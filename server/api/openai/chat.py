@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import assert_never
 
-from converters.constraint import JsonValue
-from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
-from server.api.openai.messages import decode_messages
+from server.api.chat_prompt import decode_prompt
 from server.api.openai.wire import ChatFields, read_fields
+from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
 from server.api.openai_shape import encode_logprobs as encode_token
-from server.api.openai_shape import template_kwargs
 from server.api.respond import Answer
-from server.api.sse import COMMENT
-from server.api.tools import decode_tool_use, decode_tools
-from server.chat.types import (
-    Answer as ChoiceAnswer,
-)
-from server.chat.types import (
-    ArgumentsDelta,
-    CallStarted,
-    ChatPrompt,
-    ChoiceCompleted,
-    Completed,
-    Completion,
-    Event,
-    FinishReason,
-    GenerateRequest,
-    JsonObject,
-    PromptEcho,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokenLogprobs,
-    ToolCall,
-)
-from server.constraints import merge_extra_body, read_constraint
-from server.errors import BadRequest, ServerError, UnsupportedParameter
+from server.api.sse import COMMENT, frame
+from server.api.tools import decode_tool_use
+from server.chat import types
+from server.constraints import read_constraint
+from server.errors import BadRequest, ServerError
 from server.settings import RequestLimits
 
-_UNSUPPORTED = ("audio", "web_search_options", "chat_template")
 
-
-def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateRequest, ChatFields]:
+def decode_request(body: types.JsonObject, limits: RequestLimits) -> tuple[types.GenerateRequest, ChatFields]:
     """The internal request and the wire's fields. Raises BadRequest naming the field."""
     fields = read_fields(ChatFields, body)
     if fields.top_logprobs and not fields.logprobs:
         raise BadRequest("top_logprobs needs logprobs: true", param="top_logprobs")
     tools = decode_tool_use(body, limits)
-    request = GenerateRequest(
+    request = types.GenerateRequest(
         prompts=(decode_prompt(body, fields, limits),),
         model=fields.model,
         n=fields.n or 1,
@@ -67,35 +43,6 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         param="messages",
     )
     return request, fields
-
-
-def decode_prompt(body: JsonObject, fields: ChatFields, limits: RequestLimits) -> ChatPrompt:
-    """The messages and everything that shapes their rendering."""
-    merged = merge_extra_body(body)
-    _refuse_unsupported(merged)
-    if fields.continue_final_message and fields.add_generation_prompt:
-        message = "continue_final_message and add_generation_prompt can't both be true"
-        raise BadRequest(message, param="add_generation_prompt")
-    tools = decode_tools(merged, limits)
-    thinking = fields.thinking if fields.thinking is not None else fields.enable_thinking
-    return ChatPrompt(
-        messages=decode_messages(body.get("messages"), limits),
-        template=fields.template,
-        tools=tools.shown if tools is not None else (),
-        add_generation_prompt=fields.add_generation_prompt is not False,
-        continue_final_message=bool(fields.continue_final_message),
-        thinking=thinking,
-        kwargs=template_kwargs(merged, thinking),
-    )
-
-
-def _refuse_unsupported(fields: Mapping[str, tuple[str, JsonValue]]) -> None:
-    for name in _UNSUPPORTED:
-        if name in fields:
-            raise UnsupportedParameter(f"{fields[name][0]} is not supported", param=fields[name][0])
-    path, modalities = fields.get("modalities", ("modalities", ["text"]))
-    if modalities != ["text"]:
-        raise UnsupportedParameter(f'{path} is not supported: only ["text"] is', param=path)
 
 
 def answer(fields: ChatFields) -> Answer:
@@ -118,26 +65,26 @@ class Encoder:
     _custom: set[tuple[int, int]] = field(default_factory=set)
     _callers: set[int] = field(default_factory=set)
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: types.Event) -> bytes:
         """The frames of one event."""
         match event:
-            case Started(model=model, n_choices=n_choices):
+            case types.Started(model=model, n_choices=n_choices):
                 self._model = model
                 return b"".join(self._chunk(i, {"role": "assistant", "content": ""}) for i in range(n_choices))
-            case TextDelta(index=index, text=text, logprobs=logprobs):
+            case types.TextDelta(index=index, text=text, logprobs=logprobs):
                 if not text and not logprobs:
                     return b""
                 return self._chunk(index, {"content": text}, logprobs=logprobs)
-            case ReasoningDelta(index=index, text=text):
+            case types.ReasoningDelta(index=index, text=text):
                 return self._chunk(index, {"reasoning_content": text})
-            case CallStarted() | ArgumentsDelta():
+            case types.CallStarted() | types.ArgumentsDelta():
                 return self._chunk(event.index, {"tool_calls": [self._call_delta(event)]})
-            case ChoiceCompleted(index=index, reason=reason):
+            case types.ChoiceCompleted(index=index, reason=reason):
                 return self._chunk(index, {}, finish_reason=_finish_reason(reason, index in self._callers))
-            case Completed(usage=usage):
+            case types.Completed(usage=usage):
                 last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
                 return last + DONE
-            case PromptEcho():
+            case types.PromptEcho():
                 return b""
             case _:
                 assert_never(event)
@@ -146,23 +93,23 @@ class Encoder:
         """The stream's last event."""
         return error_frame(error)
 
-    def _call_delta(self, event: CallStarted | ArgumentsDelta) -> dict[str, Any]:
+    def _call_delta(self, event: types.CallStarted | types.ArgumentsDelta) -> dict[str, Any]:
         """The first delta of a call has id, type, name and an empty argument text; the others only more of that."""
         key = (event.index, event.call)
-        if isinstance(event, ArgumentsDelta):
+        if isinstance(event, types.ArgumentsDelta):
             inner = {"custom": {"input": event.text}} if key in self._custom else {"function": {"arguments": event.text}}
             return {"index": event.call, **inner}
         self._callers.add(event.index)
         if event.is_custom:
             self._custom.add(key)
-        return {"index": event.call, **_encode_call(ToolCall(event.id, event.name, "", event.is_custom))}
+        return {"index": event.call, **_encode_call(types.ToolCall(event.id, event.name, "", event.is_custom))}
 
     def _chunk(
         self,
         index: int,
         delta: dict[str, Any],
         finish_reason: str | None = None,
-        logprobs: Sequence[TokenLogprobs] = (),
+        logprobs: Sequence[types.TokenLogprobs] = (),
     ) -> bytes:
         choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish_reason}
         if self.has_logprobs:
@@ -170,14 +117,14 @@ class Encoder:
         return frame(self.envelope.wrap(self._model, [choice]))
 
 
-def encode_completion(completion: Completion, has_logprobs: bool = False) -> dict[str, Any]:
+def encode_completion(completion: types.Completion, has_logprobs: bool = False) -> dict[str, Any]:
     """A whole answer."""
     envelope = Envelope("chatcmpl", "chat.completion")
     choices = [_choice(entry, has_logprobs) for entry in completion.choices]
     return envelope.wrap(completion.model, choices, encode_usage(completion.usage))
 
 
-def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
+def _choice(entry: types.Answer, has_logprobs: bool) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": "assistant",
         "content": entry.text if entry.text or not entry.tool_calls else None,
@@ -195,17 +142,17 @@ def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
     }
 
 
-def _finish_reason(reason: FinishReason, has_calls: bool) -> str:
+def _finish_reason(reason: types.FinishReason, has_calls: bool) -> str:
     """ "tool_calls" where there are calls and none of them is cut."""
-    return "tool_calls" if has_calls and reason is FinishReason.STOP else reason.value
+    return "tool_calls" if has_calls and reason is types.FinishReason.STOP else reason.value
 
 
-def _encode_call(call: ToolCall) -> dict[str, Any]:
+def _encode_call(call: types.ToolCall) -> dict[str, Any]:
     if call.is_custom:
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def encode_logprobs(entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
+def encode_logprobs(entries: Sequence[types.TokenLogprobs]) -> dict[str, Any]:
     """Each token of the content with its alternatives."""
     return {"content": [encode_token(entry) for entry in entries], "refusal": None}

@@ -11,40 +11,21 @@ from typing import Any, TypeAlias
 from typing_extensions import assert_never
 
 from converters.constraint import JsonValue
-from server.api.openai.common import DONE, Envelope, encode_usage, error_frame, frame
+from server.api.inputs import read_inputs
 from server.api.openai.wire import CompletionFields, read_fields
+from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
 from server.api.respond import Answer
-from server.api.sse import COMMENT
+from server.api.sse import COMMENT, frame
+from server.chat import types
 from server.chat.fold import keep_best
-from server.chat.types import (
-    Answer as ChoiceAnswer,
-)
-from server.chat.types import (
-    ArgumentsDelta,
-    CallStarted,
-    ChoiceCompleted,
-    Completed,
-    Completion,
-    Event,
-    GenerateRequest,
-    JsonObject,
-    Prompt,
-    PromptEcho,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TextPrompt,
-    TokenLogprobs,
-    TokenPrompt,
-)
 from server.constraints import merge_extra_body, read_constraint
-from server.errors import BadRequest, ServerError, UnsupportedParameter, wrong_type
+from server.errors import BadRequest, ServerError, UnsupportedParameter
 from server.settings import RequestLimits
 
 MAX_PROMPTS = 2048
 
 
-def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateRequest, CompletionFields]:
+def decode_request(body: types.JsonObject, limits: RequestLimits) -> tuple[types.GenerateRequest, CompletionFields]:
     """The internal request and the wire's fields. Raises BadRequest naming the field."""
     fields = read_fields(CompletionFields, body)
     merged = merge_extra_body(body)
@@ -52,7 +33,7 @@ def decode_request(body: JsonObject, limits: RequestLimits) -> tuple[GenerateReq
         raise UnsupportedParameter("inject_schema needs a chat's messages", param="inject_schema")
     best_of = _best_of(fields)
     is_ranked = best_of > (fields.n or 1)
-    request = GenerateRequest(
+    request = types.GenerateRequest(
         prompts=_prompts(merged),
         model=fields.model,
         n=best_of,
@@ -80,49 +61,23 @@ def _best_of(fields: CompletionFields) -> int:
     return best_of
 
 
-def _prompts(fields: Mapping[str, tuple[str, JsonValue]]) -> tuple[Prompt, ...]:
+def _prompts(fields: Mapping[str, tuple[str, JsonValue]]) -> tuple[types.Prompt, ...]:
     """A string, strings, token ids, or lists of token ids."""
     if "prompt" not in fields:
         raise BadRequest("prompt is missing", param="prompt")
     path, value = fields["prompt"]
-    if isinstance(value, str):
-        return (TextPrompt(value),)
-    if not isinstance(value, list):
-        raise wrong_type(path, "a string, a list of strings, token ids, or lists of token ids", value)
-    if not value:
-        raise BadRequest(f"{path} must not be empty", param=path)
-    if isinstance(value[0], int):
-        return (TokenPrompt(_tokens(value, path)),)
-    if len(value) > MAX_PROMPTS:
-        raise BadRequest(f"{path} may have at most {MAX_PROMPTS} prompts", param=path, code="limit_exceeded")
-    return tuple(_prompt(entry, f"{path}[{i}]") for i, entry in enumerate(value))
+    inputs, _ = read_inputs(value, path, MAX_PROMPTS)
+    return tuple(types.TextPrompt(entry) if isinstance(entry, str) else types.TokenPrompt(entry) for entry in inputs)
 
 
-def _prompt(value: JsonValue, path: str) -> Prompt:
-    if isinstance(value, str):
-        return TextPrompt(value)
-    if not isinstance(value, list):
-        raise wrong_type(path, "a string or a list of token ids", value)
-    return TokenPrompt(_tokens(value, path))
-
-
-def _tokens(value: list[JsonValue], path: str) -> tuple[int, ...]:
-    if not value:
-        raise BadRequest(f"{path} must not be empty", param=path)
-    for i, token in enumerate(value):
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
-            raise BadRequest(f"{path}[{i}] must be a token id", param=f"{path}[{i}]", code="invalid_type")
-    return tuple(token for token in value if isinstance(token, int))
-
-
-def answer(request: GenerateRequest, fields: CompletionFields) -> Answer:
+def answer(request: types.GenerateRequest, fields: CompletionFields) -> Answer:
     """How to answer a request with these fields."""
     has_logprobs = fields.logprobs is not None
     stream = Encoder(fields.wants_usage, has_logprobs) if fields.is_stream else None
     return Answer(stream, partial(_encode_kept, request=request, n=fields.n or 1, has_logprobs=has_logprobs))
 
 
-def _encode_kept(completion: Completion, request: GenerateRequest, n: int, has_logprobs: bool) -> dict[str, Any]:
+def _encode_kept(completion: types.Completion, request: types.GenerateRequest, n: int, has_logprobs: bool) -> dict[str, Any]:
     kept = keep_best(completion, len(request.prompts), n) if request.n > n else completion
     return encode_completion(kept, has_logprobs)
 
@@ -139,26 +94,26 @@ class Encoder:
     _model: str = ""
     _places: dict[int, _Place] = field(default_factory=dict)
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: types.Event) -> bytes:
         """The frames of one event."""
         match event:
-            case Started(model=model):
+            case types.Started(model=model):
                 self._model = model
                 return b""
-            case PromptEcho(index=index, text=text):
+            case types.PromptEcho(index=index, text=text):
                 place = self._places[index] = _Place()
                 logprobs = _encode_echo(event, place) if self.has_logprobs else None
                 return self._chunk(index, text, logprobs)
-            case TextDelta(index=index, text=text, logprobs=entries):
+            case types.TextDelta(index=index, text=text, logprobs=entries):
                 if not text and not entries:
                     return b""
                 place = self._places.setdefault(index, _Place())
                 return self._chunk(index, text, _encode_logprobs(entries, place) if self.has_logprobs else None)
-            case ReasoningDelta() | CallStarted() | ArgumentsDelta():
+            case types.ReasoningDelta() | types.CallStarted() | types.ArgumentsDelta():
                 return b""  # no chat, so none of these
-            case ChoiceCompleted(index=index, reason=reason):
+            case types.ChoiceCompleted(index=index, reason=reason):
                 return self._chunk(index, "", finish_reason=reason.value)
-            case Completed(usage=usage):
+            case types.Completed(usage=usage):
                 last = frame(self.envelope.wrap(self._model, [], encode_usage(usage))) if self.wants_usage else b""
                 return last + DONE
             case _:
@@ -173,13 +128,13 @@ class Encoder:
         return frame(self.envelope.wrap(self._model, [choice]))
 
 
-def encode_completion(completion: Completion, has_logprobs: bool = False) -> dict[str, Any]:
+def encode_completion(completion: types.Completion, has_logprobs: bool = False) -> dict[str, Any]:
     """A whole answer."""
     choices = [_choice(entry, has_logprobs) for entry in completion.choices]
     return Envelope("cmpl", "text_completion").wrap(completion.model, choices, encode_usage(completion.usage))
 
 
-def _choice(entry: ChoiceAnswer, has_logprobs: bool) -> dict[str, Any]:
+def _choice(entry: types.Answer, has_logprobs: bool) -> dict[str, Any]:
     return {
         "index": entry.index,
         "text": (entry.echo.text if entry.echo is not None else "") + entry.text,
@@ -205,14 +160,14 @@ class _Place:
         return offset
 
 
-def _all_logprobs(entry: ChoiceAnswer) -> dict[str, Any]:
+def _all_logprobs(entry: types.Answer) -> dict[str, Any]:
     place = _Place()
     echo = _encode_echo(entry.echo, place) if entry.echo is not None else {}
     own = _encode_logprobs(entry.logprobs, place)
     return {name: [*echo.get(name, ()), *values] for name, values in own.items()}
 
 
-def _encode_echo(echo: PromptEcho, place: _Place) -> dict[str, Any]:
+def _encode_echo(echo: types.PromptEcho, place: _Place) -> dict[str, Any]:
     """The prompt's tokens; the first has no value. The answer's tokens begin where its text ends."""
     first = [] if echo.first_token is None else [(echo.first_token, None, None)]
     encoded = _encode_tokens([*first, *map(_columns, echo.logprobs)], place)
@@ -220,14 +175,14 @@ def _encode_echo(echo: PromptEcho, place: _Place) -> dict[str, Any]:
     return encoded
 
 
-def _encode_logprobs(entries: Sequence[TokenLogprobs], place: _Place) -> dict[str, Any]:
+def _encode_logprobs(entries: Sequence[types.TokenLogprobs], place: _Place) -> dict[str, Any]:
     return _encode_tokens(list(map(_columns, entries)), place)
 
 
 _Columns: TypeAlias = tuple[bytes, float | None, dict[str, float] | None]
 
 
-def _columns(entry: TokenLogprobs) -> _Columns:
+def _columns(entry: types.TokenLogprobs) -> _Columns:
     return entry.chosen.bytes, entry.chosen.logprob, _top(entry)
 
 
@@ -240,7 +195,7 @@ def _encode_tokens(columns: Sequence[_Columns], place: _Place) -> dict[str, Any]
     }
 
 
-def _top(entry: TokenLogprobs) -> dict[str, float]:
+def _top(entry: types.TokenLogprobs) -> dict[str, float]:
     """The alternatives by text, with the chosen token among them, as OpenAI has it."""
     alternatives = {other.bytes.decode("utf-8", "replace"): other.logprob for other in reversed(entry.top)}
     best_first = dict(reversed(alternatives.items()))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from server.api.chat_prompt import PromptFields
 from server.api.fields import Boolean, Count, Integer, SamplerFields, StopStrings, String
 from server.api.fields import read_fields as read_fields  # exported again, beside the models that it takes
 from server.errors import BadRequest
@@ -46,20 +47,14 @@ class SamplingFields(SamplerFields):
             raise BadRequest("stream_options is only for stream: true", param="stream_options")
 
 
-class ChatFields(SamplingFields):
+class ChatFields(SamplingFields, PromptFields):
     """The scalar fields of /v1/chat/completions."""
 
     max_tokens: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
     max_completion_tokens: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
     logprobs: Boolean | None = None
     top_logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
-    template: String | None = None
-    add_generation_prompt: Boolean | None = None
-    continue_final_message: Boolean | None = None
-    thinking: Boolean | None = None
-    enable_thinking: Boolean | None = None
     parallel_tool_calls: Boolean | None = None
-    reasoning_effort: String | None = None
 
 
 class CompletionFields(SamplingFields):

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from server.api.anthropic.errors import encode_error as encode_anthropic
 from server.api.ollama.answer import encode_error as encode_ollama
-from server.api.openai.errors import encode_error as encode_openai
-from server.api.openai.errors import error_body
+from server.api.openai_shape import encode_error as encode_openai
+from server.api.openai_shape import error_body
 from server.api.responses.routes import encode_error as encode_responses
 from server.engine.messages import EngineEvent, EngineRequest
 from server.errors import ServerError

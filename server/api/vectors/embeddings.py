@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from fastapi import APIRouter, Request
@@ -12,9 +11,10 @@ from starlette.responses import Response
 
 from converters.constraint import JsonValue
 from server.api.body import read_decoded
+from server.api.inputs import read_inputs
 from server.api.interrupt import run_interruptibly
 from server.api.values import missing, read_word
-from server.chat.embedding import Embeddings, EmbedRequest, Input, embed, floats
+from server.chat.embedding import Embeddings, EmbedRequest, embed, floats
 from server.chat.types import JsonObject
 from server.errors import BadRequest, wrong_type
 from server.json_text import dump_json
@@ -28,7 +28,8 @@ _VECTORS_AT_ONCE = 64  # encoded between two looks at what else the event loop h
 Encoding: TypeAlias = Literal["float", "base64"]
 
 
-@router.post("/embeddings")
+@router.post("/v1/embeddings")
+@router.post("/embeddings", include_in_schema=False)
 async def create_embeddings(request: Request) -> Response:
     """Vectors of the inputs, each of length 1."""
     decoded, encoding = await read_decoded(request, decode_request)
@@ -46,20 +47,8 @@ def decode_request(body: JsonObject) -> tuple[EmbedRequest, Encoding]:
         raise wrong_type("model", "a string", model)
     if (user := body.get("user")) is not None and not isinstance(user, str):
         raise wrong_type("user", "a string", user)
-    request = EmbedRequest((), model, n_dimensions=_dimensions(body.get("dimensions")))
-    return _with_inputs(request, value), _encoding(body)
-
-
-def _with_inputs(request: EmbedRequest, value: JsonValue) -> EmbedRequest:
-    if isinstance(value, str):
-        return replace(request, inputs=(value,), is_single=True)
-    if not isinstance(value, list):
-        raise wrong_type("input", "a string, a list of strings, or token ids", value)
-    if not value or (len(value) > MAX_INPUTS and not _is_token(value[0])):
-        raise BadRequest(f"input must have 1 to {MAX_INPUTS} entries, not {len(value)}", param="input", code="invalid_value")
-    if all(map(_is_token, value)):
-        return replace(request, inputs=(_tokens(value, "input"),), is_single=True)
-    return replace(request, inputs=tuple(_input(entry, f"input[{i}]") for i, entry in enumerate(value)))
+    inputs, is_single = read_inputs(value, "input", MAX_INPUTS)
+    return EmbedRequest(inputs, model, is_single=is_single, n_dimensions=_dimensions(body.get("dimensions"))), _encoding(body)
 
 
 def _encoding(body: JsonObject) -> Encoding:
@@ -78,27 +67,6 @@ def _dimensions(value: JsonValue) -> int | None:
     if value < 1:
         raise BadRequest("dimensions must be at least 1", param="dimensions", code="invalid_value")
     return value
-
-
-def _is_token(value: JsonValue) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _input(value: JsonValue, path: str) -> Input:
-    if isinstance(value, list):
-        return _tokens(value, path)
-    if not isinstance(value, str):
-        raise wrong_type(path, "a string or a list of token ids", value)
-    return value
-
-
-def _tokens(values: list[JsonValue], path: str) -> tuple[int, ...]:
-    for i, value in enumerate(values):
-        if not _is_token(value) or not isinstance(value, int):
-            raise wrong_type(f"{path}[{i}]", "a token id", value)
-        if not 0 <= value < 2**31:
-            raise BadRequest(f"{path}[{i}]: there is no token {value}", param=f"{path}[{i}]", code="invalid_value")
-    return tuple(value for value in values if isinstance(value, int))
 
 
 async def encode_answer(found: Embeddings, encoding: Encoding) -> bytes:
