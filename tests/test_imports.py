@@ -45,7 +45,7 @@ COMMON: dict[str, tuple[str, ...]] = {
     ),
 }
 
-DIALECTS = ("openai", "responses", "anthropic", "ollama")
+DIALECTS = ("openai", "responses", "anthropic", "ollama", "native", "vectors")
 
 FOREIGN: dict[str, frozenset[str]] = {
     "converters": frozenset({"typing_extensions", "lark", "jsonschema", "referencing"}),
