@@ -56,6 +56,7 @@ class Settings:
     fast_forward: bool = True
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0
+    hang_timeout_s: float = 60.0
     drain_timeout_s: float = 5.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     request_limits: RequestLimits = field(default_factory=RequestLimits)

@@ -234,6 +234,7 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "n_threads": "threads",
         "drain_timeout_s": "drain_timeout",
         "stall_timeout_s": "stall_timeout",
+        "hang_timeout_s": "hang_timeout",
     }
     same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
     same += ["disable_reasoning", "fast_forward", "constraint_failure", "log_level"]

@@ -55,6 +55,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds until a client that reads nothing is dropped",
     )
     add_option(
+        group,
+        "--hang-timeout",
+        type=number,
+        default=60.0,
+        metavar="S",
+        help="seconds until a model process is given up whose sampler doesn't return",
+    )
+    add_option(
         group, "--drain-timeout", type=number, default=5.0, metavar="S", help="seconds that SIGTERM leaves to running replies"
     )
     _add_residence_options(parser)

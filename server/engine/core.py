@@ -41,6 +41,7 @@ from server.engine.sequence import Job, Sequence
 from server.engine.slots import Inspection
 from server.engine.spelling import Speller
 from server.engine.text import Released
+from server.engine.watchdog import Watchdog, no_watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ Inbox: TypeAlias = "SimpleQueue[Task]"
 class Core:
     """All requests of one model. `step` is to be called while `has_work`."""
 
-    def __init__(self, backend: Backend, max_waiting: int = 64) -> None:
+    def __init__(self, backend: Backend, max_waiting: int = 64, watchdog: Watchdog | None = None) -> None:
         info = backend.info
         self._backend = backend
         self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
@@ -60,6 +61,7 @@ class Core:
         self._speller = Speller(backend.vocabulary)
         self._embedder = Embedder(backend, max_waiting)
         self._cells = Cells(backend)
+        self._watchdog = watchdog or no_watchdog()
 
     @property
     def has_work(self) -> bool:
@@ -233,7 +235,8 @@ class Core:
     def _advance(self, sequence: Sequence, logits: Logits) -> None:
         """Draw the next token of a sequence and tell what came of it. A bug there ends this choice, and no other."""
         try:
-            self._go_on(sequence, logits)
+            with self._watchdog.watch(f"a token of request {sequence.job.id}"):
+                self._go_on(sequence, logits)
         except Exception as error:
             logger.exception("request %d, choice %d failed", sequence.job.id, sequence.index)
             if sequence in sequence.job.running:

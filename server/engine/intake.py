@@ -44,6 +44,7 @@ from server.engine.route import Route, Ruling, make_route, make_ruling
 from server.engine.sequence import Job
 from server.engine.slots import Inspection
 from server.engine.spelling import Speller
+from server.engine.watchdog import Watchdog, no_watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,14 @@ class Refusal(Exception):
 class Intake:
     """Takes all messages but Load, from one thread. What the step loop should see goes to `inbox`, answers to `emit`."""
 
-    def __init__(self, backend: Backend, inbox: Inbox, emit: Callable[[ToParent], None], fast_forward: bool = True) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        inbox: Inbox,
+        emit: Callable[[ToParent], None],
+        fast_forward: bool = True,
+        watchdog: Watchdog | None = None,
+    ) -> None:
         self._backend = backend
         self._inbox = inbox
         self._emit = emit
@@ -72,6 +80,7 @@ class Intake:
         self._questions = ThreadPoolExecutor(1, "intake-questions")
         self._speller = Speller(backend.vocabulary)
         self._fast_forward = fast_forward
+        self._watchdog = watchdog or no_watchdog()
         self._rulings: dict[str, Ruling | GrammarRejected] = {}
         self._lock = threading.Lock()
         self._preparing: set[int] = set()
@@ -172,18 +181,18 @@ class Intake:
     # -- grammars
 
     def _put_grammar(self, message: PutGrammar) -> None:
-        if message.key not in self._rulings:
-            try:
-                grammar = self._backend.compile_grammar(message.gbnf)
-                self._rulings[message.key] = make_ruling(
-                    grammar,
-                    message.tables,
-                    self._speller,
-                    self._backend.info.n_ctx_slot,
-                    fast_forward=self._fast_forward,
-                )
-            except GrammarRejected as error:
-                self._rulings[message.key] = error
+        if message.key in self._rulings:
+            return
+        try:
+            with self._watchdog.watch("reading a grammar"):
+                self._rulings[message.key] = self._read_grammar(message)
+        except GrammarRejected as error:
+            self._rulings[message.key] = error
+
+    def _read_grammar(self, message: PutGrammar) -> Ruling:
+        grammar = self._backend.compile_grammar(message.gbnf)
+        n_ctx = self._backend.info.n_ctx_slot
+        return make_ruling(grammar, message.tables, self._speller, n_ctx, fast_forward=self._fast_forward)
 
     def _ruling(self, key: str) -> Ruling:
         match self._rulings.get(key):
@@ -211,7 +220,8 @@ class Intake:
 
     def _make_ready(self, request: EngineRequest) -> None:
         try:
-            job = self.prepare(request)
+            with self._watchdog.watch(f"preparing request {request.id}"):
+                job = self.prepare(request)
         except Refusal as refusal:
             self._refuse(request, refusal)
         except Exception as error:  # a bug of ours must not leave the client waiting

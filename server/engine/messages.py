@@ -34,7 +34,8 @@ class FailureKind(str, Enum):
 class ModelSpec:
     """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
 
-    fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3).
+    fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). hang_timeout_s: a call of the
+    sampler that takes longer ends the child, with what runs there.
     embedding: only for vectors, without a KV cache for replies.
     """
 
@@ -47,6 +48,7 @@ class ModelSpec:
     embedding: bool = False
     max_waiting: int = 64
     fast_forward: bool = True
+    hang_timeout_s: float = 60.0
 
 
 Pooling: TypeAlias = Literal["mean", "cls", "last", "rank"]

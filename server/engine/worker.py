@@ -20,6 +20,7 @@ from server.engine.messages import Load, LoadFailed, Ready, ToChild, ToParent
 
 _PARENT_GONE = 0
 _LOAD_FAILED = 3
+_HUNG = 4
 
 
 def take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -60,14 +61,17 @@ class Worker:
         from server.engine.core import Core, Inbox
         from server.engine.intake import Intake
         from server.engine.llama import LlamaBackend, LoadError
+        from server.engine.watchdog import Watchdog
 
         try:
             backend = LlamaBackend(load.spec)
         except LoadError as error:
             self._refuse(str(error))
         inbox: Inbox = SimpleQueue()
-        self._intake = Intake(backend, inbox, self._send, load.spec.fast_forward)
-        core = Core(backend, load.spec.max_waiting)
+        watchdog = Watchdog(load.spec.hang_timeout_s, leave_hung)
+        self._intake = Intake(backend, inbox, self._send, load.spec.fast_forward, watchdog)
+        core = Core(backend, load.spec.max_waiting, watchdog)
+        watchdog.start()
         self._send(Ready(backend.info))
         self._intake_ready.set()
         core.run(inbox, self._send)
@@ -91,6 +95,12 @@ class Worker:
             self._sender.send(message)
         except ChannelClosed:
             leave(_PARENT_GONE)
+
+
+def leave_hung(what: str) -> NoReturn:
+    """End the process because of a call that doesn't return; the parent tells the reason and starts another."""
+    sys.stderr.write(f"{what} takes too long, the process is given up\n")
+    leave(_HUNG)
 
 
 def leave(code: int) -> NoReturn:
