@@ -15,6 +15,7 @@ from random import Random
 
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import Token
+from converters.grammar.match.memory import Memory
 from converters.grammar.match.program import END, REF, REP, TOKEN, UNBOUNDED, Program
 from converters.grammar.match.sentence import Piece, SentenceWriter, join_text, shortest_from, widest_char
 from converters.grammar.match.utf8 import Partial, decode_piece
@@ -80,11 +81,16 @@ class Matcher:
     """A grammar that texts can be held against. One matcher serves any number of walks, in one thread.
 
     `max_stacks`: tell apart what llama.cpp tells apart (the first item of `x+` and the later ones), and raise TooManyStacks
-    when it would have more than this many, or so many so deep that it would be busy for a tenth of a second or more.
+    when it would have more than this many, or so many so deep that it would be busy for a tenth of a second or more. `memory`:
+    a bound that several matchers share.
     """
 
-    def __init__(self, program: Program, max_entries: int = MAX_ENTRIES, max_stacks: int | None = None) -> None:
+    def __init__(
+        self, program: Program, max_entries: int = MAX_ENTRIES, max_stacks: int | None = None, memory: Memory | None = None
+    ) -> None:
         self.program = program
+        self.last_asked = 0
+        self._memory = memory
         self._n_positions = len(program.kind)
         self._max_stacks = max_stacks
         self._n_kept_apart = int(max_stacks is not None)
@@ -98,6 +104,8 @@ class Matcher:
             self._close(self._bottom, start, entry)
         self.start = self._state(tuple(entry), None)
         """The state before the first character."""
+        if memory is not None:
+            memory.add(self)
 
     @staticmethod
     def from_tables(tables: bytes, max_entries: int = MAX_ENTRIES) -> Matcher:
@@ -325,8 +333,9 @@ class Matcher:
         return cell.frame % self._n_positions
 
     def counts(self, cell: Cell) -> bool:
-        """Whether a repetition stands on top of the stack `cell`, or directly below, that has been begun."""
-        return cell.frame >= self._n_positions or (cell.parent is not None and cell.parent.frame >= self._n_positions)
+        """Whether a repetition stands on top of the stack `cell`, or directly below, that was done several times."""
+        several = 8 * self._n_positions
+        return cell.frame >= several or (cell.parent is not None and cell.parent.frame >= several)
 
     def _kind(self, cell: Cell) -> int:
         return self.program.kind[cell.frame % self._n_positions]
@@ -472,13 +481,24 @@ class Matcher:
     def _remember(self, state: State, weight: int = 1) -> None:
         """Make room for one more thing that `state` remembers; forget everything when there is too much."""
         self._n_entries += weight
-        if self._n_entries + len(self._cells) > self._max_entries:
-            for touched in self._touched:
-                touched._row.clear()
-                touched._by_class.clear()
-                touched._forced = touched._chars = None
-            self._forget()
+        if self._memory is not None:
+            self._memory.make_room(self, weight)
+        if self.n_remembered > self._max_entries:
+            self.forget()
         self._touched.add(state)
+
+    @property
+    def n_remembered(self) -> int:
+        """How many things are remembered: characters' ways and stacks."""
+        return self._n_entries + len(self._cells)
+
+    def forget(self) -> None:
+        """Give up everything remembered; states in somebody's hands stay good."""
+        for touched in self._touched:
+            touched._row.clear()
+            touched._by_class.clear()
+            touched._forced = touched._chars = None
+        self._forget()
 
     def _forget(self) -> None:
         self._n_entries = 0

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import cycle
 from random import Random
 from typing import TypeAlias
 
@@ -44,12 +45,16 @@ TOLERABLE = Reach(400, 100_000, 40_000)
 GOOD = Reach(60, 2_000, 4_000)
 """Milliseconds: what is past this deserves to be made deterministic."""
 
+MAX_READERS = 64
+"""Stacks that read the same character. Many alternatives make many stacks, each for characters of its own; these are guesses
+that live on beside one another, and where there are so many, longer texts have more."""
 CALM = Reach(12, 1_000, 1_000)
 """What is past this is looked at more closely."""
 
 WINDOW, RUN = 24, 64
 MAX_WORK = 80_000
 """Steps of single stacks that are looked at in all: about 0.2 s."""
+SOME = 30
 MANY, GROWTH = 60, 1.5
 """Where the closer look finds so many more stacks, and more than MANY, there is no end of them."""
 N_MORE = 4
@@ -64,7 +69,9 @@ _MAX_LOOP = 12
 _N_SYMBOLS = 14
 _N_GREEDY = 160
 _MAX_DEEP = 10
-_LONGER = (600, 300, 600, 1500, 300, 600, 1500, 300, 2500)
+_LONGER = (600, 300, 120, 600, 1500, 300, 120, 600, 300, 2500)
+_MAX_ROUNDS = 300
+_WANDER = 0.15
 _SENTENCES = ((16, 120, 5), (1, 1500, 1))  # how many are drawn, how long, how many of the longest are walked
 
 Symbol: TypeAlias = "int | Token"
@@ -141,12 +148,15 @@ class _Search:
     def step(self, stacks: Stacks, symbol: Symbol) -> Stacks:
         """The stacks after `symbol`. Raises TooAmbiguous."""
         after: Stacks = {}
-        n = 0
+        n = n_readers = 0
         for cell, ways in stacks.items():
             if self.takes(cell, symbol):
+                n_readers += 1
                 for reached in self.after(cell)[0]:
                     after[reached] = after.get(reached, 0) + ways
                     n += 1
+        if n_readers > MAX_READERS:
+            raise _too_ambiguous(f"some texts can be read in more than {MAX_READERS} ways at once", MAX_READERS)
         self.work += n + 1
         if len(after) > 1:
             self.check(after)
@@ -238,6 +248,7 @@ class _Search:
         most = most_ways = n_steady = n_chars = 0
         window = RUN if len(word) == 1 else WINDOW
         for turn in range(N_PUMPED // len(word)):
+            spent = self.work
             for symbol in word:
                 if n_chars % window == 0:
                     stacks, most_ways = self.fresh(stacks), 0
@@ -251,6 +262,8 @@ class _Search:
             met.add(key)
             ways = sum(stacks.values())
             grows = len(stacks) > most or ways > most_ways
+            if len(stacks) > most > SOME:
+                self.allowed += self.work - spent  # what grows is followed to its end
             most, most_ways = max(most, len(stacks)), max(most_ways, ways)
             n_steady = 0 if grows else n_steady + 1
             if turn == _N_DEEP and len(self.deep) < _MAX_DEEP:
@@ -269,8 +282,8 @@ class _Search:
         for stacks in self.deep:
             self.climb(stacks, _N_GREEDY // 3)
 
-    def climb(self, start: Stacks, n_steps: int) -> None:
-        """Always to the successor with the most ways."""
+    def climb(self, start: Stacks, n_steps: int, wander: float = 0.0) -> None:
+        """To the successor with the most stacks and ways, now and then to another one."""
         stacks = start
         for n in range(n_steps):
             self.spend()
@@ -279,7 +292,10 @@ class _Search:
             after = [reached for symbol in self.symbols(stacks) if (reached := self.step(stacks, symbol))]
             if not after:
                 return
-            stacks = max(after, key=lambda reached: (len(reached), sum(reached.values()), self.rng.random()))
+            if wander and self.rng.random() < wander:
+                stacks = self.rng.choice(after)
+            else:
+                stacks = max(after, key=lambda reached: (len(reached), sum(reached.values()), self.rng.random()))
 
     def walk_sentences(self, start: Stacks) -> None:
         """Along the longest of many: recursion shows itself there."""
@@ -291,10 +307,13 @@ class _Search:
                     self.walk(start, sentence)
 
     def look_closer(self, start: Stacks) -> None:
-        """Along longer sentences, and from their fullest places on."""
-        for length in _LONGER:
-            if self.matcher.least_length(self.matcher.start) <= length:
-                self.climb(self.walk(start, self.drawn(length)), _N_GREEDY)
+        """Along longer sentences, and from their fullest places on; without end where there are many stacks."""
+        lengths = [length for length in _LONGER if self.matcher.least_length(self.matcher.start) <= length]
+        for n, length in zip(range(_MAX_ROUNDS), cycle(lengths), strict=False):
+            if n >= len(lengths) and self.stacks <= SOME:
+                break
+            self.climb(self.walk(start, self.drawn(length)), _N_GREEDY)
+            self.climb(start, _N_GREEDY, _WANDER)
 
     def drawn(self, length: int) -> str:
         self.budget.check_deadline()
