@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import assert_never
 
+from converters.grammar.match.memory import Memory
 from server.engine.backend import Backend, GrammarRejected
 from server.engine.core import Inbox
 from server.engine.embedding import EmbedJob
@@ -47,6 +48,8 @@ from server.engine.spelling import Speller
 from server.engine.watchdog import Watchdog, no_watchdog
 
 logger = logging.getLogger(__name__)
+
+_ENTRIES = 500_000  # what the matchers of all grammars remember together: about 100 MB
 
 _SEED_BITS = 32
 
@@ -82,6 +85,7 @@ class Intake:
         self._fast_forward = fast_forward
         self._watchdog = watchdog or no_watchdog()
         self._rulings: dict[str, Ruling | GrammarRejected] = {}
+        self._memory = Memory(_ENTRIES)
         self._lock = threading.Lock()
         self._preparing: set[int] = set()
         self._cancelled: set[int] = set()
@@ -192,7 +196,7 @@ class Intake:
     def _read_grammar(self, message: PutGrammar) -> Ruling:
         grammar = self._backend.compile_grammar(message.gbnf)
         n_ctx = self._backend.info.n_ctx_slot
-        return make_ruling(grammar, message.tables, self._speller, n_ctx, fast_forward=self._fast_forward)
+        return make_ruling(grammar, message.tables, self._speller, n_ctx, fast_forward=self._fast_forward, memory=self._memory)
 
     def _ruling(self, key: str) -> Ruling:
         match self._rulings.get(key):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from converters.grammar.match import Matcher
+from converters.grammar.match.memory import Memory
 from server.engine.backend import Grammar, GrammarRejected
 from server.engine.fast_forward import FastForward
 from server.engine.messages import EngineRequest, OnLength, Thinking
@@ -85,17 +86,19 @@ class Route:
         return (0 if block.is_open else len(block.start)) + inside + len(block.gap) + self.answer.cost
 
 
-def make_ruling(grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int, *, fast_forward: bool) -> Ruling:
+def make_ruling(
+    grammar: Grammar, tables: bytes, speller: Speller, n_ctx: int, *, fast_forward: bool, memory: Memory | None = None
+) -> Ruling:
     """A grammar with its matcher's tables; without tables nothing is promised of it. `n_ctx`: tokens of a slot's context.
 
-    `fast_forward`: whether forced text is found out, and not drawn.
+    `fast_forward`: whether forced text is found out, and not drawn. `memory`: what the matchers of all grammars share.
     """
     if not tables:
         return Ruling(grammar, None, None)
     first = Matcher.from_tables(tables, _MATCHER_ENTRIES)
     names = [symbol.token for symbol in first.tokens if isinstance(symbol.token, str)]
     ids = {name: token for name in names if (token := speller.named(name)) is not None}
-    matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS)  # of the thread that walks
+    matcher = Matcher(first.program, _MATCHER_ENTRIES, _MAX_STACKS, memory)  # of the thread that walks
     matcher.bind_tokens(ids)
     matcher.widest_char  # noqa: B018  (found out here, not in the step loop)
     forward = FastForward(matcher, speller, ids) if fast_forward else None

@@ -23,7 +23,7 @@ from converters.grammar.match.utf8 import Partial, decode_piece
 MAX_ENTRIES = 200_000
 MAX_COMPARED = 100_000_000
 """Frames that llama.cpp may compare after one character, where stacks are counted: each new stack with all, from the bottom."""
-MAX_FORCED = 4096
+MAX_FORCED = 512
 
 Frames = tuple[int, ...]
 _Unfolded = tuple[tuple[Frames, ...], bool, int]
@@ -92,7 +92,7 @@ class Matcher:
         self.last_asked = 0
         self._memory = memory
         self._n_positions = len(program.kind)
-        self._max_stacks = max_stacks
+        self._max_stacks: int | None = None  # where a text begins there are as many as there are
         self._n_kept_apart = int(max_stacks is not None)
         self._max_entries = max_entries
         self._token_ids: dict[str, int] = {}
@@ -104,6 +104,7 @@ class Matcher:
             self._close(self._bottom, start, entry)
         self.start = self._state(tuple(entry), None)
         """The state before the first character."""
+        self._max_stacks = max_stacks
         if memory is not None:
             memory.add(self)
 
