@@ -17,6 +17,7 @@ from server.engine.spelling import Speller
 
 _N_REMEMBERED = 4096
 _MOST_TOKENS = 256  # of one run
+_MOST_CHARS = 512  # that are tokenized at once: of a long word that takes long
 _SEPARATORS = (",", ":")
 _SPACE = CharSet.of(" ")
 
@@ -99,9 +100,10 @@ class FastForward:
         tokens: list[int] = []
         while len(tokens) < _MOST_TOKENS:
             text, after = self._text(state, last, spacing)
-            named = self._named(after)
+            is_cut = len(text) > _MOST_CHARS
+            named = None if is_cut else self._named(after)
             goes_on = named is None and bool(self._matcher.next_chars(after) or self._matcher.next_tokens(after))
-            settled = self._speller.settled(text.encode(), goes_on)
+            settled = self._speller.settled(text[:_MOST_CHARS].encode(), goes_on or is_cut)
             tokens.extend(settled or ())
             if named is None or settled is None:
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from converters.grammar.expr import Token
 from converters.grammar.match import Matcher, State
@@ -16,6 +17,14 @@ from server.engine.spelling import Speller
 
 _CHAR_BYTES = 4
 _N_TRIED = 16  # ways to end half a character
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A text that completes another, and tokens that spell it."""
+
+    text: bytes
+    tokens: tuple[int, ...]
 
 
 class Walk:
@@ -35,6 +44,8 @@ class Walk:
         self._half = b""  # of a character
         self._last = ""  # character of the text
         self._ahead: tuple[int, State | None, bytes] | None = None
+        self._plan: Plan | None = None  # a completion of the present text, if one was spelled
+        self._plan_ahead: Plan | None = None
 
     def permits(self, token: int) -> bool:
         """Whether `token` may come next."""
@@ -55,6 +66,7 @@ class Walk:
         if self._forward is not None:
             self._note(token)
         self._state, self._half, self._ahead = after, self._ahead[2], None
+        self._plan, self._plan_ahead = self._plan_ahead, None
         return True
 
     def _note(self, token: int) -> None:
@@ -85,11 +97,16 @@ class Walk:
     def fits_after(self, token: int, n_tokens: int) -> bool:
         """Whether, once `token` is taken, `n_tokens` are enough to complete the text."""
         after = self._after(token)
+        self._plan_ahead = None
         return after is None or self._fits(after, n_tokens)
 
     def completion(self) -> tuple[int, ...] | None:
         """The tokens of the completion that is forced from here; None where the vocabulary can't spell it."""
-        return self._spelled(self._completion(self._state))
+        parts = self._completion(self._state)
+        tokens = self._spelled(parts)
+        if self._plan is not None and [self._plan.text] == parts and (tokens is None or len(self._plan.tokens) < len(tokens)):
+            return self._plan.tokens
+        return tokens
 
     def _after(self, token: int) -> State | None:
         if self._ahead is None or self._ahead[0] != token:
@@ -109,8 +126,26 @@ class Walk:
         parts = self._completion(state)
         if sum(len(part) if isinstance(part, bytes) else 1 for part in parts) <= n_tokens:
             return True
-        tokens = self._spelled(parts)
-        return tokens is not None and len(tokens) <= n_tokens
+        plan = self._cut_plan(parts)
+        if plan is None or len(plan.tokens) > n_tokens:
+            tokens = self._spelled(parts)
+            if tokens is None or len(tokens) > n_tokens:
+                return False
+            plan = Plan(parts[0], tokens) if len(parts) == 1 and isinstance(parts[0], bytes) else None
+        self._plan_ahead = plan
+        return True
+
+    def _cut_plan(self, parts: list[bytes | int]) -> Plan | None:
+        """The end of the present plan, where that is all that is missing: cutting is quicker than tokenizing."""
+        plan, text = self._plan, parts[0] if len(parts) == 1 else None
+        if plan is None or not isinstance(text, bytes) or not plan.text.endswith(text):
+            return None
+        n_skipped, n_bytes = 0, len(plan.text)
+        while n_bytes > len(text):
+            n_bytes -= len(self._speller.piece(plan.tokens[n_skipped]))
+            n_skipped += 1
+        head = self._speller.tokens(text[: len(text) - n_bytes])
+        return None if head is None else Plan(text, head + plan.tokens[n_skipped:])
 
     def _completion(self, state: State) -> list[bytes | int]:
         """The bytes and named tokens of the shortest completion."""

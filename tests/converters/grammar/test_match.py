@@ -14,6 +14,7 @@ from converters.grammar.expr import Grammar, Token
 from converters.grammar.gbnf import print_grammar
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, State, build_tables
+from converters.grammar.match.matcher import MAX_FORCED
 from converters.grammar.match.probe import reach_of
 from converters.grammar.match.program import Program
 from converters.grammar.passes import prepare, printable
@@ -76,8 +77,8 @@ def test_forced_text_of_an_ambiguous_grammar() -> None:
 
 def test_very_long_forced_text_comes_in_parts() -> None:
     matcher = matcher_of('root ::= "a"{10000}')
-    assert matcher.forced(matcher.start) == "a" * 4096
-    assert matcher.forced(after(matcher, "a" * 9000)) == "a" * 1000
+    assert matcher.forced(matcher.start) == "a" * MAX_FORCED
+    assert matcher.forced(after(matcher, "a" * 9900)) == "a" * 100
 
 
 def test_next_chars_and_tokens() -> None:
