@@ -112,14 +112,15 @@ class FastForward:
         return tokens
 
     def _text(self, state: State, last: str, spacing: Spacing) -> tuple[str, State]:
-        """The text that must follow, and the state after it."""
+        """The text that must follow, and the state after it; at least _MOST_CHARS of it, if there is so much."""
         text = ""
-        while True:
+        while len(text) <= _MOST_CHARS:
             forced = self._matcher.forced(state) or self._separation(state, last, spacing)
             after = self._matcher.advance(state, forced) if forced else None
             if after is None:
-                return text, state
+                break
             text, state, last = text + forced, after, forced[-1]
+        return text, state
 
     def _separation(self, state: State, last: str, spacing: Spacing) -> str:
         """The character that the reply's style leaves where a space is optional."""
