@@ -116,6 +116,11 @@ class Reader:
         self.pos = len(self.text) if self.is_closed and self.rest and word.startswith(self.rest) else start
         return False
 
+    def takes_begun(self, word: str) -> None:
+        """Read what the end of the text leaves of `word`."""
+        if word.startswith(self.rest):
+            self.pos = len(self.text)
+
     def takes_space(self) -> Reading[bool]:
         """Read one character of whitespace if there is one."""
         if self.pos == len(self.text) and not (yield from self.more()):

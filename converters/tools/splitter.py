@@ -4,7 +4,8 @@
     parts = splitter.feed("Let me see.\n<tool_") + splitter.feed('call>\n{"name": "now", "arguments": {}}') + splitter.finish()
 
 The parts (neighbours joined) don't depend on how the text was cut. Text that only looks like the beginning of an opening is
-held back until that is known. Whitespace before, between and after calls, and around reasoning, is nobody's content.
+held back until that is known. Whitespace before, between and after calls, and around reasoning, is nobody's content,
+unless the reply is held by a constraint (`ReasoningMarkers.gap`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from converters.tools.writer import CallWriter
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarkers:
-    """What stands around a model's thinking. `is_inside`: the prompt has opened the block, the answer begins in it."""
+    """What stands around a model's thinking. `is_inside`: the prompt has opened the block, the answer begins in it.
+
+    gap: exactly what parts the end from an answer that a constraint holds, whose own whitespace counts; None: any whitespace.
+    """
 
     start: str
     end: str
     is_inside: bool = False
+    gap: str | None = None
 
 
 class Splitter:
@@ -185,7 +190,7 @@ class Splitter:
             reader.forget()
             if at >= 0:
                 reader.pos += len(markers.end)
-                return (yield from self._skip_space())
+                return (yield from self._skip_gap(markers.gap))
             if not (yield from reader.more()) and not reader.rest:
                 return
 
@@ -195,6 +200,12 @@ class Splitter:
         if body:
             self._parts.append(ReasoningDelta(body))
         return text[len(body) :]
+
+    def _skip_gap(self, gap: str | None) -> Reading[None]:
+        if gap is None:
+            yield from self._skip_space()
+        elif not (yield from self._reader.takes(gap)) and self._reader.is_closed:
+            self._reader.takes_begun(gap)
 
     def _skip_space(self) -> Reading[None]:
         while (yield from self._reader.takes_space()):

@@ -110,12 +110,13 @@ class ThinkingWish:
         """Whether there is to be no thinking."""
         return self.switch is False or (self.switch is None and self.effort is not None and self.effort.max_tokens == 0)
 
-    def markers(self, prompt: str) -> ReasoningMarkers | None:
+    def markers(self, prompt: str, *, is_constrained: bool) -> ReasoningMarkers | None:
         """What the splitter looks for after the rendered `prompt`."""
         if self.reasoner is None or not (self.reasoner.is_told or self.effort is not None):
             return None
         profile = self.reasoner.profile
-        return ReasoningMarkers(profile.start.strip(), profile.end, is_inside=_is_open(prompt, profile))
+        gap = profile.gap if is_constrained else None
+        return ReasoningMarkers(profile.start.strip(), profile.end, is_inside=_is_open(prompt, profile), gap=gap)
 
     def block(self, prompt: str, max_tokens: int | None, *, is_constrained: bool) -> Thinking | None:
         """The block that the answer to the rendered `prompt` begins with, may begin with, or None."""

@@ -197,7 +197,7 @@ class Service:
         if not isinstance(prompt, ChatPrompt) or not isinstance(text, str):
             return TurnFormat()
         may_think = request.constraint is None or rules.block(prompt, text, request.max_tokens) is not None
-        reasoning = rules.wish.markers(text) if may_think else None
+        reasoning = rules.wish.markers(text, is_constrained=rules.outcome is not None) if may_think else None
         if request.tools is None:
             return TurnFormat(reasoning=reasoning)
         return TurnFormat(codec_of(model.codec, self._template(prompt, model)), request.tools.tools, reasoning)

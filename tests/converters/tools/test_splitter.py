@@ -28,6 +28,8 @@ TOOLS = (
 )
 THINK = ReasoningMarkers("<think>", "</think>")
 INSIDE = ReasoningMarkers("<think>", "</think>", is_inside=True)
+HELD = ReasoningMarkers("<think>", "</think>", gap="\n\n")
+HELD_INSIDE = ReasoningMarkers("<think>", "</think>", is_inside=True, gap="")
 CHANNEL = ReasoningMarkers("<|channel>thought", "<channel|>")
 
 
@@ -145,6 +147,11 @@ CASES: dict[str, tuple[str | None, str, ReasoningMarkers | None, list[Part]]] = 
         [ReasoningDelta('x <tool_call>{"name": "now"}</tool_call>'), *call(0, "now", "{}")]),
     "no thinking": ("hermes", "<thing> <think>a</think>", THINK, said("<thing> <think>a</think>")),
     "empty thinking": (None, "<think>\n\n</think>\n\nHi", THINK, said("Hi")),
+    "thinking, then a held answer": (None, "<think>a </think>\n\n\n yes ", HELD, [ReasoningDelta("a"), *said("\n yes ")]),
+    "a held answer of whitespace": ("hermes", "<think>a</think>\n\n\n\n ", HELD, [ReasoningDelta("a"), *said("\n\n ")]),
+    "a held answer without thinking": (None, "\n\n\n yes", HELD, said("\n\n\n yes")),
+    "a held answer without a gap": ("llama3", "a</think> yes", HELD_INSIDE, [ReasoningDelta("a"), *said(" yes")]),
+    "over in the gap": (None, "<think>a</think>\n", HELD, [ReasoningDelta("a")]),
     "inside at the start": (None, "Hm </thi</think>\n{}", INSIDE, [ReasoningDelta("Hm </thi"), *said("{}")]),
     "never out of it": (None, "Hm </thi", INSIDE, [ReasoningDelta("Hm </thi")]),
     "channels": (None, "<|channel>thought\nHm<channel|>Hi", CHANNEL, [ReasoningDelta("Hm"), *said("Hi")]),
@@ -166,7 +173,7 @@ def test_parts(name: str) -> None:
 def composed(seed: int) -> tuple[str, str, ReasoningMarkers | None]:
     """An output put together from what models write: a codec, its text, the reasoning markers."""
     rng = random.Random(seed)
-    codec, reasoning = rng.choice(list(CODECS)), rng.choice([None, THINK, INSIDE])
+    codec, reasoning = rng.choice(list(CODECS)), rng.choice([None, THINK, INSIDE, HELD])
     own = [text for known, text, _, _ in CASES.values() if known == codec]
     scraps = [
         "<think>",

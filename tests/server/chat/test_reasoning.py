@@ -86,6 +86,14 @@ async def test_a_conforming_answer_for_every_effort(backends: dict[str, LlamaBac
             check_form(effort, message.get("reasoning_content", ""))
 
 
+@pytest.mark.parametrize("name", THINKERS)
+async def test_whitespace_that_a_constraint_wants_after_a_block(backends: dict[str, LlamaBackend], name: str) -> None:
+    async with serving(backends[name]) as served:
+        for effort in ("low", "none"):
+            body = await ask(served, reasoning_effort=effort, guided_choice=["\n\n yes "], max_tokens=80)
+            assert body["choices"][0]["message"]["content"] == "\n\n yes "
+
+
 def check_form(effort: str, thought: str) -> None:
     if effort in ("cot", "chain_of_thought"):
         lines = thought.split("\n")
