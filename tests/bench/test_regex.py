@@ -41,7 +41,10 @@ MANY_WAYS_ON = {
         "https://www.example.com:8080/a/b/index.html?q=1&r=two",
     ),
 }
-"""Four ways on after each character of the host are five stacks, where any text has two: past the bound so far."""
+"""Past the bound: after a character of the path three ways on are open, another one, `?` and the end. llama.cpp follows each
+live stack at each character of a token, fit or not, so that state costs 1.4 times any text (two stacks) however it is written;
+the host's five stacks cost more. Eight ways to print it were measured, from 1.42 (as it is) to 1.55.
+"""
 MAX_P50_MS, MAX_P99_MS, MAX_RATIO = 2.0, 50.0, 1.3
 
 
