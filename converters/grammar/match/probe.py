@@ -45,7 +45,7 @@ TOLERABLE = Reach(400, 100_000, 40_000)
 GOOD = Reach(60, 2_000, 4_000)
 """Milliseconds: what is past this deserves to be made deterministic."""
 
-MAX_READERS = 64
+MAX_READERS = 32
 """Stacks that read the same character. Many alternatives make many stacks, each for characters of its own; these are guesses
 that live on beside one another, and where there are so many, longer texts have more."""
 CALM = Reach(12, 1_000, 1_000)
@@ -72,6 +72,7 @@ _MAX_DEEP = 10
 _LONGER = (600, 300, 120, 600, 1500, 300, 120, 600, 300, 2500)
 _MAX_ROUNDS = 300
 _WANDER = 0.15
+_MAX_TURN = 6
 _SENTENCES = ((16, 120, 5), (1, 1500, 1))  # how many are drawn, how long, how many of the longest are walked
 
 Symbol: TypeAlias = "int | Token"
@@ -312,7 +313,11 @@ class _Search:
         for n, length in zip(range(_MAX_ROUNDS), cycle(lengths), strict=False):
             if n >= len(lengths) and self.stacks <= SOME:
                 break
-            self.climb(self.walk(start, self.drawn(length)), _N_GREEDY)
+            sentence = self.drawn(length)
+            fullest, at = self.walk(start, sentence)
+            for n_chars in range(2, min(_MAX_TURN, at) + 1):
+                self.pump(_Node(fullest, None, None), tuple(map(ord, sentence[at - n_chars : at])))
+            self.climb(fullest, _N_GREEDY)
             self.climb(start, _N_GREEDY, _WANDER)
 
     def drawn(self, length: int) -> str:
@@ -321,17 +326,18 @@ class _Search:
         self.work += 2 * length
         return self.matcher.random_sentence(self.rng, length)
 
-    def walk(self, start: Stacks, text: str) -> Stacks:
-        """Along `text`; where there were most stacks."""
+    def walk(self, start: Stacks, text: str) -> tuple[Stacks, int]:
+        """Along `text`; where there were most stacks, and after how many characters."""
         stacks = fullest = start
+        at = 0
         for n, char in enumerate(text):
             self.spend()
             stacks = self.step(self.fresh(stacks) if n % WINDOW == 0 else stacks, ord(char))
             if not stacks:  # a token by name stands in the sentence
                 break
             if len(stacks) >= len(fullest):
-                fullest = stacks
-        return self.fresh(fullest)
+                fullest, at = stacks, n + 1
+        return self.fresh(fullest), at
 
     # ---- with what
 
