@@ -186,11 +186,18 @@ class Service:
         rendering = partial(self.render, prompt, model, wish.switch)
         return await asyncio.to_thread(rendering) if _is_long(prompt) else rendering()
 
-    async def count_prompt_tokens(self, request: GenerateRequest) -> int:
-        """Tokens of the first prompt, a chat, as `generate` counts them."""
+    async def count_prompt_tokens(self, request: GenerateRequest, most: int | None = None) -> int:
+        """Tokens of the first prompt, a chat, as `generate` counts them.
+
+        Where there are more than `most` for sure, this may be the least number there can be, which costs nothing to find.
+        """
         text = await self.prompt_text(request)
         engine = (await self.manager.engine(request.model)).engine
-        return len(await engine.tokenize(text, add_special=not _has_bos(text, engine.info)))
+        has_start = _has_bos(text, engine.info)
+        if most is None:
+            return len(await engine.tokenize(text, add_special=not has_start))
+        (found,) = await engine.tokenize_all((text,), add_special=not has_start, most=most)
+        return found if isinstance(found, int) else len(found)
 
     def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel, rules: _Rules) -> TurnFormat:
         """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""

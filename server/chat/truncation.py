@@ -23,7 +23,7 @@ async def fit_to_context(service: Service, request: GenerateRequest) -> Generate
     n_free = n_ctx - (n_ctx // 4 if request.max_tokens is None else request.max_tokens)
 
     async def fits(asked: GenerateRequest) -> bool:
-        return await service.count_prompt_tokens(asked) <= n_free
+        return await service.count_prompt_tokens(asked, most=n_free) <= n_free
 
     if await fits(request):
         return request

@@ -387,6 +387,21 @@ async def test_truncation(n_words: int) -> None:
         assert prompt.index("user") < prompt.index("assistant") < prompt.index("assistant7")
 
 
+async def test_what_can_not_fit_is_not_tokenized() -> None:
+    read: list[int] = []
+
+    class Reading(FakeEngine):
+        async def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> tuple[int, ...]:
+            read.append(len(text))
+            return await super().tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    items = [{"role": "user", "content": f"turn {i} " * 20} for i in range(200)]
+    async with serve(Reading(info=with_info(n_ctx_slot=1000))) as served:
+        await ask(served, input=items, truncation="auto", max_output_tokens=100)
+        assert "turn 199" in prompt_of(served)
+    assert max(read) <= 900, "finding the tokens of a long text takes seconds, which others wait"
+
+
 # ---- odd requests
 
 HI = {"role": "user", "content": "hi"}
