@@ -51,7 +51,8 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     """The same with neighbouring texts as one."""
     joined: list[Piece] = []
     for is_text, group in groupby(pieces, lambda piece: isinstance(piece, str)):
-        joined.extend(["".join([piece for piece in group if isinstance(piece, str)])] if is_text else group)
+        run = list(group)
+        joined.extend(["".join(map(str, run))] if is_text else run)
     return joined
 
 
