@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from server.engine.client import Client, LocalClient, ProcessClient, _Grammars
+from server.engine.client import _ENTRY_BYTES, Client, LocalClient, ProcessClient, _Grammars
 from server.engine.messages import (
     DropGrammar,
     EngineRequest,
@@ -180,7 +180,7 @@ async def test_an_exception_in_the_step_loop_is_the_engines_death() -> None:
 
 
 def test_grammars_in_use_are_never_dropped() -> None:
-    known = _Grammars(max_bytes=10)
+    known = _Grammars(max_bytes=10 + 2 * _ENTRY_BYTES)
     assert known.put(PutGrammar("a", "12345")) == [PutGrammar("a", "12345")]
     assert known.put(PutGrammar("a", "12345")) == []
     known.use(("a",))
@@ -189,6 +189,13 @@ def test_grammars_in_use_are_never_dropped() -> None:
     known.release(("a",))
     assert known.put(PutGrammar("d", "12345"))[1:] == [DropGrammar("a")]
     assert [message.key for message in known.all()] == ["c", "d"]
+
+
+def test_small_grammars_take_room_too() -> None:
+    known = _Grammars()
+    for i in range(20_000):
+        known.put(PutGrammar(str(i), "root ::= [a]"))
+    assert len(known.all()) < 10_000, "7 KB each in the child: 20,000 of 150 bytes would be 150 MB, and there would be no end"
 
 
 # ---- a child process
