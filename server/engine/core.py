@@ -330,7 +330,7 @@ class Core:
         if course is not None and course.ended is not None:
             self._finish(sequence, course.ended)
         elif sequence.n_left <= 0:
-            self._finish(sequence, FinishReason.LENGTH)
+            self._finish(sequence, FinishReason.LENGTH if course is None else course.reason_at_limit)
         else:
             sequence.next_tokens.append(token)
 

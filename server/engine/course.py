@@ -210,6 +210,12 @@ class Course:
         """The reply is complete, but the model would have gone on."""
         self.ended = FinishReason.STOP if self._route.on_length == "stop" else FinishReason.LENGTH
 
+    @property
+    def reason_at_limit(self) -> FinishReason:
+        """What ended a reply that has no token left. One that is held is complete then, though it could have gone on."""
+        is_whole = self._phase in (_Phase.ANSWER, _Phase.CALL) and self._walk is not None and self._completes
+        return FinishReason.STOP if is_whole and self._route.on_length == "stop" else FinishReason.LENGTH
+
     # -- taking it
 
     def take(self, token: int, piece: bytes) -> None:

@@ -183,6 +183,19 @@ def test_what_the_end_of_the_tokens_is_called(bpe: Bench) -> None:
     assert not cut.text.endswith('"')
 
 
+@pytest.mark.parametrize(
+    ("on_length", "reason"),
+    [("complete", FinishReason.LENGTH), ("stop", FinishReason.STOP), ("cut", FinishReason.LENGTH)],
+)
+def test_a_text_that_is_whole_by_itself_at_the_limit_is_called_the_same(
+    bpe: Bench, on_length: str, reason: FinishReason
+) -> None:
+    replies = [bpe.ask(Gbnf("root ::= [a-z0-9]+"), max_tokens=6, on_length=on_length, seed=seed) for seed in range(12)]
+    ends = [reply.end for reply in replies if reply.end is not None and reply.end.n_completion_tokens == 6]
+    assert len(ends) > 3
+    assert {end.reason for end in ends} == {reason}
+
+
 def test_a_natural_end_is_a_stop(bpe: Bench) -> None:
     reply = bpe.ask(Choice(("yes", "no")), max_tokens=20)
     assert reply.text in ("yes", "no")
