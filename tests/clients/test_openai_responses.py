@@ -77,7 +77,12 @@ def thinker(thinking_server: LiveServer) -> Iterator[OpenAI]:
 
 def test_a_response(client: OpenAI) -> None:
     response = client.responses.create(
-        model="default", input="Say hello.", instructions="Be brief.", max_output_tokens=8, metadata={"k": "v"}
+        model="default",
+        input="Say hello.",
+        instructions="Be brief.",
+        max_output_tokens=8,
+        metadata={"k": "v"},
+        extra_body={"ignore_eos": True},
     )
     assert response.output_text
     assert (response.status, response.metadata) == ("incomplete", {"k": "v"})

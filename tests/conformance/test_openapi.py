@@ -191,7 +191,7 @@ async def run(n_requests: int, seed: int) -> Report:
 @pytest.mark.timeout(1800)  # a minute and a half of CPU
 def test_no_made_up_request_is_a_server_error() -> None:
     pytest.importorskip("schemathesis")
-    report = asyncio.run(run(N_REQUESTS, seed=1))
+    report = asyncio.run(run(N_REQUESTS + N_REQUESTS // 20, seed=1))  # some of the generators end before they are asked to
     print(f"\n{report.statuses.total()} requests: {dict(report.statuses)}")
     assert not report.problems, "\n".join(report.problems[:20])
     assert report.statuses.total() >= N_REQUESTS
