@@ -36,7 +36,7 @@ from server.engine.messages import (
     StepOutput,
     TextChunk,
 )
-from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share
+from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share, group_shares
 from server.engine.sequence import Job, Sequence
 from server.engine.slots import Inspection
 from server.engine.spelling import Speller
@@ -120,9 +120,10 @@ class Core:
         decoding = self._scheduler.decoding
         if decoding:
             self._decode(decoding)
-        budget = self._pace.budget(is_alone=not decoding)
-        for share in self._scheduler.share_prefill(budget, self._backend.n_outputs, self._begin_reading):
-            self._read(share)
+        budget = self._pace.budget(len(decoding), self._scheduler.n_unread)
+        shares = self._scheduler.share_prefill(budget, self._backend.n_outputs, self._begin_reading)
+        for group in group_shares(shares, self._backend.n_batch):
+            self._read(group)
         if self._embedder.has_work:
             self._embedder.step(is_alone=not self._scheduler.has_work)
         events, self._events = tuple(self._events), []
@@ -170,16 +171,20 @@ class Core:
             for row, sequence in zip(rows, sequences, strict=True):
                 self._advance(sequence, self._backend.logits(row))
 
-    def _read(self, share: Share) -> None:
-        """A chunk of one prompt, in a batch of its own: so its numbers don't depend on who else runs."""
-        job, batch = share.job, Batch()
-        for position in range(job.n_prefilled, job.n_prefilled + share.n_tokens):
-            is_last = position == len(job.prompt) - 1
-            batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
+    def _read(self, shares: list[Share]) -> None:
+        """Chunks of prompts that are as long as one another, in one batch: llama.cpp then takes each for itself, so that its
+        numbers don't depend on who else is read."""
+        batch = Batch()
+        for share in shares:
+            job = share.job
+            for position in range(job.n_prefilled, job.n_prefilled + share.n_tokens):
+                is_last = position == len(job.prompt) - 1
+                batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
         begun = time.monotonic()
-        if self._attempt([job], lambda: self._backend.decode(batch)):
-            self._pace.learn(share.n_tokens, time.monotonic() - begun)
-            self._take_chunk(share)
+        if self._attempt([share.job for share in shares], lambda: self._backend.decode(batch)):
+            self._pace.learn(len(batch), time.monotonic() - begun)
+            for place, share in enumerate(shares):
+                self._take_chunk(share, place * share.n_tokens)
 
     def _attempt(self, jobs: Iterable[Job], action: Callable[[], None]) -> bool:
         """Do what may fail in the model; then these jobs are lost, the others and the model go on."""
@@ -194,16 +199,17 @@ class Core:
 
     # -- the prompt
 
-    def _take_chunk(self, share: Share) -> None:
+    def _take_chunk(self, share: Share, first_row: int) -> None:
+        """`first_row`: where the chunk begins in the batch."""
         job = share.job
         if job.wants_scores:
             self._score_chunk(share)
         job.n_prefilled += share.n_tokens
         if job.is_prefilled:
-            self._finish_prompt(job, self._backend.logits(share.n_tokens - 1))
+            self._finish_prompt(job, self._backend.logits(first_row + share.n_tokens - 1))
 
     def _score_chunk(self, share: Share) -> None:
-        """Each position's logits score the prompt's next token."""
+        """Each position's logits score the prompt's next token. The chunk has a batch of its own."""
         job = share.job
         if not job.scores:
             job.scores.append(None)

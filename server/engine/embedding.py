@@ -100,7 +100,7 @@ class Embedder:
         """One decode for the first job. Jobs take turns, input by input; beside running replies a decode is short."""
         job = self._jobs[0]
         try:
-            self._advance(job, self._pace.budget(is_alone))
+            self._advance(job, self._pace.budget(0 if is_alone else 1, 1))
         except BackendError as error:
             self._jobs.remove(job)
             job.emit(Reply(job.question, error=str(error), kind=FailureKind.GENERATION_FAILED))

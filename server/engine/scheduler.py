@@ -67,6 +67,11 @@ class Scheduler:
         return [sequence for job in self._started for sequence in job.running]
 
     @property
+    def n_unread(self) -> int:
+        """Requests that have a slot and whose prompts aren't read yet."""
+        return sum(not job.is_prefilled for job in self._started)
+
+    @property
     def decoding(self) -> list[Sequence]:
         """The choices that have a token to decode, by slot."""
         return sorted((sequence for sequence in self.running if sequence.can_decode), key=lambda sequence: sequence.seq_id)
@@ -172,6 +177,19 @@ class Scheduler:
         return in_order
 
 
+def group_shares(shares: list[Share], n_batch: int) -> list[list[Share]]:
+    """The shares that can be read in one batch: as long as one another, and not scored, whose every token has its output."""
+    groups: dict[tuple[int, int], list[Share]] = {}
+    for share in sorted(shares, key=lambda share: share.job.lead.seq_id):  # a batch's sequences stand in rising order
+        groups.setdefault((share.n_tokens, share.job.id if share.job.wants_scores else -1), []).append(share)
+    return [
+        group[start : start + n_most]
+        for (n_tokens, _), group in groups.items()
+        for n_most in [max(1, n_batch // n_tokens)]
+        for start in range(0, len(group), n_most)
+    ]
+
+
 def _reader(job: Job, order: list[Job]) -> Job:
     """Who reads in the turn of `job`, one of the jobs in reading `order`: the job itself, or one that it waits for."""
     ranks = {other.id: (other.n_prefilled, -place) for place, other in enumerate(order)}
@@ -204,20 +222,26 @@ def _chunk(n_unread: int, most: int) -> int:
 class PrefillPace:
     """How many prompt tokens a step should read, from the speed measured so far.
 
-    Beside running sequences a step aims at `mixed_s`, so that their streams stay smooth; alone at `alone_s`, so that new
-    requests and cancels are heard.
+    Beside running sequences a step aims at `mixed_s`, so that their streams stay smooth, or at up to `most_mixed_s` where
+    many wait; alone at `alone_s`, so that new requests and cancels are heard.
     """
 
     n_batch: int
     mixed_s: float = 0.08
+    most_mixed_s: float = 0.3
     alone_s: float = 0.5
     least: int = 16
     _tokens_per_s: float = 160.0
 
-    def budget(self, is_alone: bool) -> int:
-        """Prompt tokens for a step, in which other sequences decode or not."""
-        wanted = self._tokens_per_s * (self.alone_s if is_alone else self.mixed_s)
-        return min(self.n_batch, max(self.least, int(wanted)))
+    def budget(self, n_decoding: int, n_unread: int) -> int:
+        """Prompt tokens for a step in which `n_decoding` sequences decode and `n_unread` prompts wait to be read.
+
+        Who waits counts as much as who runs: many prompts may hold few sequences up for longer, and decode with them sooner.
+        """
+        aim_s = self.alone_s
+        if n_decoding:
+            aim_s = min(self.most_mixed_s, self.mixed_s * max(1.0, n_unread / n_decoding))
+        return min(self.n_batch, max(self.least, int(self._tokens_per_s * aim_s)))
 
     def learn(self, n_tokens: int, elapsed_s: float) -> None:
         """Reading `n_tokens` took `elapsed_s`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from queue import SimpleQueue
 from typing import Any
 
@@ -250,7 +250,8 @@ def test_running_sequences_move_together_when_one_between_them_ends() -> None:
     bench.run()
     assert [batch.seq_ids for batch in bench.backend.batches[-5:]] == [[0, 1]] * 5
     assert [bench.text(id) for id in range(4)] == ["0" * 30, "1" * 3, "2" * 30, "3" * 6]
-    assert all(batch.seq_ids == list(range(len(batch))) for batch in bench.backend.batches if len(set(batch.seq_ids)) > 1)
+    together = [list(dict.fromkeys(batch.seq_ids)) for batch in bench.backend.batches if len(set(batch.seq_ids)) > 1]
+    assert all(slots == list(range(len(slots))) for slots in together)
 
 
 @pytest.mark.parametrize(("n_prompt", "max_tokens"), [(60, 5), (64, None), (65, 0), (1, 64), (100, 1)])
@@ -327,15 +328,37 @@ def test_short_prompts_do_not_keep_a_long_one_from_being_read() -> None:
     assert bench.order(Finished).index(0) < 45
 
 
+def test_prompts_as_long_as_one_another_are_read_in_one_batch() -> None:
+    bench = Bench()
+    for id, letter in enumerate("abc"):
+        bench.add(id, prompt=letter * 12, max_tokens=1, seed=id)
+    bench.add(3, prompt="d" * 9, max_tokens=1)
+    bench.run()
+    assert sorted(sorted(Counter(batch.seq_ids).values()) for batch in bench.backend.batches) == [[9], [12, 12, 12]]
+    assert [len(bench.finished(id)) for id in range(4)] == [1, 1, 1, 1]
+    assert bench.is_clean()
+
+
+def test_a_scored_prompt_is_read_alone() -> None:
+    bench = Bench()
+    for id, letter in enumerate("ab"):
+        bench.add(id, prompt=letter * 12, max_tokens=1, prompt_logprobs=0)
+    bench.run()
+    assert [len(set(batch.seq_ids)) for batch in bench.backend.batches] == [1, 1]
+    assert len(bench.order(PromptScored)) == 2
+
+
 def test_the_pace_follows_the_measured_speed() -> None:
     pace = PrefillPace(n_batch=512)
     for _ in range(30):
         pace.learn(100, 0.05)  # 2000 tokens/s
-    assert 120 <= pace.budget(is_alone=False) <= 160
-    assert pace.budget(is_alone=True) == 512
+    assert 120 <= pace.budget(n_decoding=1, n_unread=1) <= 160
+    assert 120 <= pace.budget(n_decoding=8, n_unread=4) <= 160
+    assert 240 <= pace.budget(n_decoding=2, n_unread=4) <= 320
+    assert pace.budget(n_decoding=0, n_unread=1) == 512
     for _ in range(60):
         pace.learn(100, 10.0)
-    assert pace.budget(is_alone=False) == pace.least
+    assert pace.budget(n_decoding=1, n_unread=1) == pace.least
 
 
 # ---- ends of other kinds
