@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from converters.constraint import Draft, JsonSchema
 from converters.errors import InvalidSource, UnsupportedFeature
@@ -44,7 +44,10 @@ class Site:
 
     def node(self, *parts: object) -> s.NodeId:
         """The node of the subschema at `parts`."""
-        return self.builder.reserve(Location(self.path(*parts), self.at.base))
+        json: Any = self.json
+        for part in parts:
+            json = json[part]
+        return self.builder.reserve(self.builder.document.below(self.at, json, self.path(*parts)))
 
     def nodes(self, keyword: str) -> tuple[s.NodeId, ...]:
         """The nodes of a list of schemas."""
@@ -365,9 +368,8 @@ class _Builder:
 
     def reserve(self, at: Location, without: str = "") -> s.NodeId:
         """The id of the schema at `at` (keywords that begin with `without` left out); it is read later."""
-        value = self.document.at(at.pointer)
-        if isinstance(value, bool):
-            return s.ALWAYS if value else s.NEVER
+        if isinstance(at.json, bool):
+            return s.ALWAYS if at.json else s.NEVER
         key = (at.pointer, without)
         if key not in self._ids:
             self._ids[key] = len(self.nodes)
@@ -383,11 +385,10 @@ class _Builder:
             self.nodes[node] = s.Node(tuple(self._read(at, without)), at.pointer)
 
     def _read(self, at: Location, without: str) -> Iterator[s.Assertion]:
-        value = self.document.at(at.pointer)
+        value, draft = at.json, at.draft
         if not isinstance(value, Mapping):
             raise InvalidSource("a schema is an object or a boolean", path=at.pointer)
-        draft = self.document.draft_at(at.pointer)
-        site = Site(value, Location(at.pointer, self.document.base_at(at.pointer)), draft, self)
+        site = Site(value, at, draft, self)
         if "$ref" in value and is_before(draft, "2019-09"):
             if any(keyword in KEYWORDS for keyword in value if keyword != "$ref"):
                 self.notes[f"{at.pointer}: the keywords beside $ref are ignored in {draft}"] = None
@@ -412,7 +413,7 @@ def build_schema(constraint: JsonSchema, budget: Budget, *, plain_integers: bool
     document = Document(constraint.schema, draft)
     builder = _Builder(document, constraint.formats, budget)
     builder.nodes += [s.Node(()), s.Node((s.Impossible(""),))]
-    root = builder.reserve(Location("", document.base_at("")))
+    root = builder.reserve(document.locate(""))
     builder.run()
     nodes, root = _shared(builder.nodes, root)
     check_loops(nodes)

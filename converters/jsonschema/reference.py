@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urljoin
 
 from converters.constraint import Draft
-from converters.errors import InvalidSource, UnsupportedFeature
+from converters.errors import InvalidSource, LimitExceeded, UnsupportedFeature
 from converters.jsonschema.draft import is_before, named_draft
+
+MAX_DEPTH = 1000
 
 ONE_SCHEMA = frozenset(
     [
@@ -34,10 +36,13 @@ SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A schema in the document: its JSON pointer and the base URI that counts there."""
+    """A schema in the document: its JSON, its pointer, the base URI and the draft that count there, and how deep it stands."""
 
+    json: object = field(repr=False)
     pointer: str
     base: str
+    draft: Draft
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -58,40 +63,27 @@ class Document:
         self._drafts[""] = self.draft
         self._index()
 
-    def base_at(self, pointer: str) -> str:
-        """The base URI of the schema at `pointer`."""
-        while pointer not in self._bases:
-            if not pointer:
-                return ""
-            pointer = pointer.rpartition("/")[0]
-        return self._bases[pointer]
+    def locate(self, pointer: str) -> Location:
+        """The schema at `pointer`, found from the root. KeyError when there is none."""
+        at = Location(self.root, "", self._bases.get("", ""), self._drafts[""])
+        for part in pointer.split("/")[1:]:
+            at = self.below(at, _child(at.json, part.replace("~1", "/").replace("~0", "~")), f"{at.pointer}/{part}")
+        return at
 
-    def draft_at(self, pointer: str) -> Draft:
-        """The draft that counts at `pointer`: of the nearest schema above that names one."""
-        while pointer not in self._drafts:
-            pointer = pointer.rpartition("/")[0]
-        return self._drafts[pointer]
+    def below(self, at: Location, json: object, pointer: str) -> Location:
+        """What stands at `pointer`, below `at` and with no schema between them; found without a look at the root.
+
+        Raises LimitExceeded where schemas nest too deep: pointers grow with the depth, so all of them by its square.
+        """
+        depth = at.depth + 1
+        if depth > MAX_DEPTH:
+            raise LimitExceeded(f"schemas nest deeper than {MAX_DEPTH} levels", limit="nesting", value=MAX_DEPTH)
+        return Location(json, pointer, self._bases.get(pointer, at.base), self._drafts.get(pointer, at.draft), depth)
 
     @property
     def drafts(self) -> set[Draft]:
         """Every draft that some part speaks."""
         return set(self._drafts.values())
-
-    def at(self, pointer: str) -> object:
-        """The JSON at `pointer`; KeyError when there is none."""
-        value = self.root
-        for part in pointer.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            match value:
-                case Mapping():
-                    value = value[name]
-                case str():
-                    raise KeyError(pointer)
-                case Sequence() if name.isdigit() and int(name) < len(value):
-                    value = value[int(name)]
-                case _:
-                    raise KeyError(pointer)
-        return value
 
     def resolve(self, reference: str, base: str, path: str) -> Location:
         """The schema that `reference` means where `base` counts; `path` is where it stands, for the error."""
@@ -111,11 +103,11 @@ class Document:
             if not (fragment.startswith("/") and reference.startswith("#") and self._exists(fragment)):
                 raise InvalidSource(f"the reference {reference!r} leads nowhere", path=path)
             pointer = fragment
-        return Location(pointer, self.base_at(pointer))
+        return self.locate(pointer)
 
     def _exists(self, pointer: str) -> bool:
         try:
-            self.at(pointer)
+            self.locate(pointer)
         except KeyError:
             return False
         return True
@@ -179,6 +171,19 @@ def subschemas(schema: Mapping[str, object]) -> Iterator[tuple[object, str]]:
         elif keyword in SCHEMA_LIST and isinstance(value, (list, tuple)):
             for i, child in enumerate(value):
                 yield child, f"/{keyword}/{i}"
+
+
+def _child(value: object, name: str) -> object:
+    """One step down; KeyError where there is nothing."""
+    match value:
+        case Mapping():
+            return value[name]
+        case str():
+            raise KeyError(name)
+        case Sequence() if name.isdigit() and int(name) < len(value):
+            return value[int(name)]
+        case _:
+            raise KeyError(name)
 
 
 def escape(name: str) -> str:

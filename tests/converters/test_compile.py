@@ -92,7 +92,7 @@ def test_raises_nothing_but_conversion_errors_and_in_time(constraint: Constraint
     with pytest.raises(ConversionError) as caught:
         compile_constraint(constraint)
     assert str(caught.value)
-    assert time.process_time() - started < 4.0  # the limit is 2 s; a schema nested 5,000 deep took 2.1 s alone, 3.2 s in CI
+    assert time.process_time() - started < 3.0  # the limit is 2 s
 
 
 @pytest.mark.parametrize("text", ['root ::= ("a" | "a" root | root root)*', "root ::= (x? x?){3,20}\nx ::= [a-c] x? | x x"])

@@ -63,14 +63,25 @@ def test_an_impossible_optional_property_is_only_absent() -> None:
     assert compile_constraint(JsonSchema(schema)).gbnf
 
 
-def test_deep_nesting_is_no_crash() -> None:
+def nested(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "null"}
-    for _ in range(3000):
+    for _ in range(depth):
         schema = {"type": "array", "items": schema}
-    try:
+    return schema
+
+
+def test_schemas_nest_a_thousand_deep() -> None:
+    compiled = compile_constraint(JsonSchema(nested(1000)))
+    matcher = Matcher.from_tables(compiled.tables)
+    assert matcher.accepts("[" * 1000 + "null" + "]" * 1000)
+    assert not matcher.accepts("[" * 1001 + "]" * 1001)
+
+
+@pytest.mark.parametrize("schema", [nested(1001), {"$ref": "#/elsewhere", "elsewhere": nested(3000)}])
+def test_schemas_that_nest_deeper_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(LimitExceeded) as caught:
         compile_constraint(JsonSchema(schema))
-    except ConversionError as error:
-        assert isinstance(error, LimitExceeded)  # noqa: PT017
+    assert (caught.value.limit, caught.value.value) == ("nesting", 1000)
 
 
 def test_ignored_siblings_are_told() -> None:
