@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.bench.scenario import SCENARIOS
 from server.cli.command import Command
 from server.cli.error import UsageError
 from server.cli.options import add_engine_options, add_model_options, add_option, whole
@@ -19,15 +20,24 @@ from server.cli.options import add_engine_options, add_model_options, add_option
 if TYPE_CHECKING:
     from server.bench.measure import Peer, Result
 
-_SCENARIOS = ("free", "schema", "keys", "json")
-_ENGINE = ("models", "cache_dir", "ctx", "parallel", "gpu_layers", "threads", "chat_template_file")
+_OWN = (
+    "models",
+    "cache_dir",
+    "ctx",
+    "parallel",
+    "gpu_layers",
+    "threads",
+    "chat_template_file",
+    "disable_reasoning",
+    "fast_forward",
+)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "peers",
         nargs="*",
-        metavar="NAME=URL",
+        metavar="NAME=URL[#MODEL]",
         type=_read_peer,
         help="servers with an OpenAI-compatible API that are running already; ratios are to the first",
     )
@@ -41,7 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="clients at once, one count after the other; default 1,4",
     )
     parser.add_argument(
-        "--only", action="append", choices=_SCENARIOS, metavar="SCENARIO", help=f"of {', '.join(_SCENARIOS)}; all"
+        "--only", action="append", choices=tuple(SCENARIOS), metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; all"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also write bench.md, bench.json and bench.svg there")
     add_option(parser, "--api-key", metavar="KEY", help="the key that the named servers demand")
@@ -50,11 +60,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_options(parser)
 
 
-def _read_peer(text: str) -> tuple[str, str]:
-    name, equals, url = text.partition("=")
+def _read_peer(text: str) -> tuple[str, str, str]:
+    """Name, URL and model; servers with one model take any name for it."""
+    name, equals, address = text.partition("=")
+    url, _, model = address.partition("#")
     if not equals or not name or not url.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URL")
-    return name, url.rstrip("/").removesuffix("/v1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URL or NAME=URL#MODEL")
+    return name, url.rstrip("/").removesuffix("/v1"), model or "default"
 
 
 def _read_counts(text: str) -> tuple[int, ...]:
@@ -82,15 +94,14 @@ def _run(arguments: argparse.Namespace) -> int:
 def _named_peers(arguments: argparse.Namespace) -> list[Peer]:
     from server.bench.measure import Peer
 
-    return [Peer(name, url, api_key=arguments.api_key) for name, url in arguments.peers]
+    return [Peer(name, url, model, arguments.api_key) for name, url, model in arguments.peers]
 
 
 async def _measure(peers: Sequence[Peer], arguments: argparse.Namespace) -> list[Result]:
     from server.bench.measure import compare
-    from server.bench.scenario import SCENARIOS
 
     results: list[Result] = []
-    for name in arguments.only or _SCENARIOS:
+    for name in arguments.only or SCENARIOS:
         for n_clients in arguments.clients:
             print(f"{name}, {n_clients} client{'s' * (n_clients > 1)} …", file=sys.stderr, flush=True)
             results += await compare(peers, name, SCENARIOS[name], n_clients, arguments.rounds)
@@ -103,14 +114,20 @@ def _own_server(arguments: argparse.Namespace) -> Iterator[Peer]:
     from server.bench.measure import Peer
     from server.bench.own import running_server
 
-    options = [
-        word
-        for name in _ENGINE
-        if (value := getattr(arguments, name)) is not None
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    with running_server([*([arguments.model] if arguments.model else []), *options]) as (url, key):
+    with running_server(own_words(arguments)) as (url, key):
         yield Peer("gramserve", url, api_key=key)
+
+
+def own_words(arguments: argparse.Namespace) -> list[str]:
+    """The command line of this server: the model, and the options of this command that are `serve`'s too."""
+    words = [arguments.model] if arguments.model else []
+    for name in _OWN:
+        flag, value = name.replace("_", "-"), getattr(arguments, name)
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return words
 
 
 def _write(folder: Path, results: Sequence[Result]) -> None:
@@ -137,6 +154,7 @@ COMMANDS: Mapping[str, Command] = {
         "Measure this server, and others beside it, with the same streamed requests in turn. Give every server the same model, "
         "threads, slots and context, and let nothing else run.",
         "examples:\n  gramserve bench\n  gramserve bench llama-server=http://127.0.0.1:8081 --out docs/bench\n"
+        "  gramserve bench ollama=http://127.0.0.1:11434#smollm2 --only free\n"
         "  gramserve bench a=http://127.0.0.1:8080 b=http://127.0.0.1:8081 --no-own --only schema --rounds 3",
     )
 }

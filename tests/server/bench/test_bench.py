@@ -18,6 +18,8 @@ from server.bench.plot import draw_plot
 from server.bench.report import as_data, write_page, write_table
 from server.bench.scenario import SCENARIOS
 from server.cli import main
+from server.cli.bench import own_words
+from server.cli.parser import parse_arguments
 
 
 class Scripted(ThreadingHTTPServer):
@@ -143,6 +145,20 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("| json |") == 4
     assert "| json | 3 | two |" in (tmp_path / "bench.md").read_text("utf-8")
     assert len(json.loads((tmp_path / "bench.json").read_text("utf-8"))["results"]) == 4
+
+
+def test_models_of_servers_that_have_several() -> None:
+    with scripted(["{}"]) as one:
+        assert main(["bench", f"one={one.url}/v1#small", "--no-own", "--only", "json", "--rounds", "1", "--clients", "1"]) == 0
+    assert {body["model"] for body in one.bodies} == {"small"}
+
+
+def test_what_this_server_is_started_with() -> None:
+    options = ["--ctx", "2048", "--no-fast-forward", "--disable-reasoning", "--models", "m.txt", "-m", "tiny"]
+    words = own_words(parse_arguments(["bench", *options]))
+    assert (words[0], words[words.index("--ctx") + 1], words[words.index("--models") + 1]) == ("tiny", "2048", "m.txt")
+    served = parse_arguments(["serve", *words])
+    assert (served.ctx, served.fast_forward, served.disable_reasoning) == (2048, False, True)
 
 
 @pytest.mark.parametrize(
