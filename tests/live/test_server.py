@@ -103,8 +103,7 @@ def gaps_beside_a_compile(server: LiveServer) -> list[float]:
 
 
 def test_a_two_second_compile_beside_a_stream(measured_server: LiveServer) -> None:
-    """Asked again when it fails, up to twice: another tenant of the machine may hold a core, a stall of ours comes again."""
-    assert any(max(gaps_beside_a_compile(measured_server)) < 0.15 for _ in range(3))
+    assert max(gaps_beside_a_compile(measured_server)) < 0.15
 
 
 def test_a_killed_model_process(default_model: Path) -> None:
