@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from converters.constraint import JsonValue
-from server.api.fields import Boolean, Fields, String, template_kwargs
+from server.api.fields import Boolean, FieldMap, TemplateFields, template_kwargs
 from server.api.messages import decode_messages
 from server.api.tools import decode_tools
 from server.chat.types import ChatPrompt, JsonObject
@@ -16,15 +13,11 @@ from server.settings import RequestLimits
 _UNSUPPORTED = ("audio", "web_search_options", "chat_template")
 
 
-class PromptFields(Fields):
+class PromptFields(TemplateFields):
     """The scalar fields that shape a chat's rendering."""
 
-    template: String | None = None
     add_generation_prompt: Boolean | None = None
     continue_final_message: Boolean | None = None
-    thinking: Boolean | None = None
-    enable_thinking: Boolean | None = None
-    reasoning_effort: String | None = None
 
 
 def decode_prompt(body: JsonObject, fields: PromptFields, limits: RequestLimits) -> ChatPrompt:
@@ -35,19 +28,18 @@ def decode_prompt(body: JsonObject, fields: PromptFields, limits: RequestLimits)
         message = "continue_final_message and add_generation_prompt can't both be true"
         raise BadRequest(message, param="add_generation_prompt")
     tools = decode_tools(merged, limits)
-    thinking = fields.thinking if fields.thinking is not None else fields.enable_thinking
     return ChatPrompt(
         messages=decode_messages(body.get("messages"), limits),
         template=fields.template,
         tools=tools.shown if tools is not None else (),
         add_generation_prompt=fields.add_generation_prompt is not False,
         continue_final_message=bool(fields.continue_final_message),
-        thinking=thinking,
-        kwargs=template_kwargs(merged, thinking),
+        thinking=fields.switch,
+        kwargs=template_kwargs(merged, fields.switch),
     )
 
 
-def _refuse_unsupported(fields: Mapping[str, tuple[str, JsonValue]]) -> None:
+def _refuse_unsupported(fields: FieldMap) -> None:
     for name in _UNSUPPORTED:
         if name in fields:
             raise UnsupportedParameter(f"{fields[name][0]} is not supported", param=fields[name][0])

@@ -138,6 +138,26 @@ class Fields(BaseModel):
         """Rules between fields. Raises BadRequest."""
 
 
+class ModelFields(Fields):
+    """Which model is asked; None: the default one."""
+
+    model: String | None = None
+
+
+class TemplateFields(Fields):
+    """What a chat's template is told, and how much to think, under the names of this server."""
+
+    template: String | None = None
+    thinking: Boolean | None = None
+    enable_thinking: Boolean | None = None
+    reasoning_effort: String | None = None
+
+    @property
+    def switch(self) -> bool | None:
+        """How the request sets the template's switch for thinking; None: not at all."""
+        return self.thinking if self.thinking is not None else self.enable_thinking
+
+
 class SamplerFields(Fields):
     """The sampler's parameters, all of `Sampling`, under llama.cpp's names; and how a constrained reply is sampled and ends."""
 
@@ -195,6 +215,11 @@ FieldsT = TypeVar("FieldsT", bound=Fields)
 def read_fields(model: type[FieldsT], body: JsonObject) -> FieldsT:
     """The scalar fields of a body and its `extra_body`. Raises BadRequest naming the first that is wrong."""
     return read_merged(model, merge_extra_body(body))
+
+
+def read_model_name(body: JsonObject) -> str | None:
+    """The model that a body names, which its other fields are read without. Raises BadRequest."""
+    return read_fields(ModelFields, body).model
 
 
 def read_merged(model: type[FieldsT], merged: FieldMap) -> FieldsT:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from server.api.tools import Fields, GivenTool, choose, listed_tools, tool, tool_name, with_options
+from server.api.fields import FieldMap
+from server.api.tools import GivenTool, choose, listed_tools, tool, tool_name, with_options
 from server.chat.types import JsonObject, ToolUse
 from server.errors import BadRequest
 from server.settings import RequestLimits
@@ -22,7 +23,7 @@ def joined_name(namespace: str, name: str) -> str:
     return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
 
 
-def decode_flat_tools(body: JsonObject, fields: Fields, limits: RequestLimits) -> tuple[ToolUse | None, Names]:
+def decode_flat_tools(body: JsonObject, fields: FieldMap, limits: RequestLimits) -> tuple[ToolUse | None, Names]:
     """How a request uses its tools (None: not at all), and which stand in namespaces. Raises BadRequest with the path."""
     given: dict[str, GivenTool] = {}
     names: dict[str, tuple[str, str]] = {}
@@ -41,7 +42,7 @@ def decode_flat_tools(body: JsonObject, fields: Fields, limits: RequestLimits) -
 _CHOICE = ("tool_choice", "parallel_tool_calls")
 
 
-def _listed(fields: Fields, limits: RequestLimits) -> Iterator[tuple[JsonObject, str, str]]:
+def _listed(fields: FieldMap, limits: RequestLimits) -> Iterator[tuple[JsonObject, str, str]]:
     """Every tool with its path and its namespace, "" for none."""
     for value, path in listed_tools(fields, "tools", limits):
         if value.get("type") != "namespace":

@@ -1,4 +1,4 @@
-"""Shapes that OpenAI's two APIs share: errors, usage, ids, log-probabilities, the text of content parts, calls' arguments.
+"""Shapes that OpenAI's endpoints share: errors, usage, ids, the envelope of chunks, the text of content parts, arguments.
 
 No endpoint's own shape here: those are in `api/openai` and `api/responses`, which import nothing of each other.
 """
@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
 
 from converters.constraint import JsonValue
-from server.api.fields import template_kwargs as template_kwargs
-from server.api.logprobs import encode_logprobs as encode_logprobs
 from server.api.respond import error_response
 from server.api.sse import frame
+from server.api.values import read_object, read_text
 from server.chat.types import Usage
 from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
@@ -69,16 +67,12 @@ def content_text(value: JsonValue, path: str) -> str:
 
 
 def _part_text(value: JsonValue, path: str) -> str:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    kind = value.get("type")
+    part = read_object(value, path)
+    kind = part.get("type")
     name = "refusal" if kind == "refusal" else "text"
     if kind != "refusal" and kind not in _TEXT_PARTS:
         raise UnsupportedParameter(f"{path}.type {dump_json(kind)} is not supported: only text parts are", param=f"{path}.type")
-    text = value.get(name)
-    if not isinstance(text, str):
-        raise wrong_type(f"{path}.{name}", "a string", text)
-    return text
+    return read_text(part, name, path)
 
 
 def parse_arguments(text: str, limits: RequestLimits, path: str) -> JsonValue:
@@ -95,7 +89,7 @@ class Envelope:
 
     prefix: str
     object: str
-    id: str = ""
+    id: str = field(init=False)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from typing import cast
 
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
+from server.api.fields import FieldMap
+from server.api.values import read_object, read_text
 from server.chat.tools import function_of_custom
 from server.chat.types import JsonObject, ToolPlace, ToolUse
 from server.constraints import check_json_size, check_size, merge_extra_body, read_options, whitespace_param
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
-
-Fields: TypeAlias = Mapping[str, tuple[str, JsonValue]]
-"""A request's fields by name: path and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,13 @@ def with_options(use: ToolUse, body: JsonObject, limits: RequestLimits) -> ToolU
     return replace(use, options=read_options(body, limits), whitespace_param=whitespace_param(body, limits))
 
 
-def decode_tools(fields: Fields, limits: RequestLimits) -> ToolUse | None:
+def decode_tools(fields: FieldMap, limits: RequestLimits) -> ToolUse | None:
     """How a request uses tools; None without tools, or under tool_choice "none". Raises BadRequest with the path."""
     name, read = ("tools", wrapped_tool) if "tools" in fields else ("functions", _legacy_function)
     return choose([read(value, path, limits) for value, path in listed_tools(fields, name, limits)], fields)
 
 
-def choose(given: Sequence[GivenTool], fields: Fields) -> ToolUse | None:
+def choose(given: Sequence[GivenTool], fields: FieldMap) -> ToolUse | None:
     """How these tools are used by `tool_choice` and `parallel_tool_calls`; None as above. Raises BadRequest with the path."""
     path, choice = fields.get("tool_choice") or fields.get("function_call") or ("tool_choice", "auto")
     if choice not in ("auto", "none") and not given:
@@ -61,8 +60,15 @@ def choose(given: Sequence[GivenTool], fields: Fields) -> ToolUse | None:
         raise BadRequest(f"{path} needs tools, and the request has none", param=path)
     if choice == "none" or not given:
         return None
-    use = use_of(given, path, is_parallel=fields.get("parallel_tool_calls", ("", True))[1] is not False)
+    use = use_of(given, path, is_parallel=_is_parallel(fields))
     return use if choice == "auto" else _chosen(use, choice, path, "parallel_tool_calls" in fields)
+
+
+def _is_parallel(fields: FieldMap) -> bool:
+    path, value = fields.get("parallel_tool_calls", ("parallel_tool_calls", True))
+    if not isinstance(value, bool):
+        raise wrong_type(path, "a boolean", value)
+    return value
 
 
 def use_of(given: Sequence[GivenTool], choice: str, *, is_parallel: bool = True) -> ToolUse:
@@ -92,13 +98,13 @@ def only(use: ToolUse, names: Mapping[str, str]) -> ToolUse:
 # ---- the tools
 
 
-def listed_tools(fields: Fields, name: str, limits: RequestLimits) -> list[tuple[JsonObject, str]]:
+def listed_tools(fields: FieldMap, name: str, limits: RequestLimits) -> list[tuple[JsonObject, str]]:
     """The tools of the field `name` with their paths, none where it is absent. Raises BadRequest."""
     path, value = fields.get(name, (name, []))
     if not isinstance(value, list):
         raise wrong_type(path, "a list", value)
     check_json_size(value, path, limits.tools_bytes, "tools_bytes")
-    return [(_object(entry, f"{path}[{i}]"), f"{path}[{i}]") for i, entry in enumerate(value)]
+    return [(read_object(entry, f"{path}[{i}]"), f"{path}[{i}]") for i, entry in enumerate(value)]
 
 
 def wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTool:
@@ -107,7 +113,7 @@ def wrapped_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenTo
     if kind == "function":
         return _function(value.get("function"), f"{path}.function")
     if kind == "custom":
-        return custom_tool(_object(value.get("custom"), f"{path}.custom"), f"{path}.custom", limits)
+        return custom_tool(read_object(value.get("custom"), f"{path}.custom"), f"{path}.custom", limits)
     raise _unsupported(kind, path, "only function and custom are")
 
 
@@ -135,7 +141,7 @@ def _legacy_function(value: JsonObject, path: str, _limits: RequestLimits) -> Gi
 
 
 def _function(value: JsonValue, path: str) -> GivenTool:
-    function = _object(value, path)
+    function = read_object(value, path)
     parameters = function.get("parameters")
     check_parameters(parameters, f"{path}.parameters")
     return GivenTool(Tool(tool_name(function, path), parameters), path, {"type": "function", "function": function})
@@ -154,9 +160,7 @@ def custom_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenToo
     """
     name = tool_name(value, path)
     given = _input(value.get("format"), f"{path}.format", limits)
-    description = value.get("description") or ""
-    if not isinstance(description, str):
-        raise wrong_type(f"{path}.description", "a string", description)
+    description = read_text(value, "description", path, "")
     shown = cast(JsonObject, function_of_custom(name, description, given))
     form = value.get("format")
     is_flat = isinstance(form, Mapping) and "grammar" not in form
@@ -167,18 +171,17 @@ def custom_tool(value: JsonObject, path: str, limits: RequestLimits) -> GivenToo
 def _input(value: JsonValue, path: str, limits: RequestLimits) -> ToolInput:
     if value is None:
         return FreeText()
-    form = _object(value, path)
+    form = read_object(value, path)
     if form.get("type") == "text":
         return FreeText()
     if form.get("type") != "grammar":
         raise BadRequest(f"{path}.type must be text or grammar", param=f"{path}.type")
     grammar, inner = form.get("grammar", form), f"{path}.grammar" if "grammar" in form else path
-    grammar = _object(grammar, inner)
-    syntax, text = grammar.get("syntax"), grammar.get("definition")
+    grammar = read_object(grammar, inner)
+    syntax = grammar.get("syntax")
     if not isinstance(syntax, str) or syntax not in _SYNTAXES:
         raise BadRequest(f"{inner}.syntax must be one of {', '.join(_SYNTAXES)}", param=f"{inner}.syntax")
-    if not isinstance(text, str):
-        raise wrong_type(f"{inner}.definition", "a string", text)
+    text = read_text(grammar, "definition", inner)
     build, limit = _SYNTAXES[syntax]
     check_size(text, f"{inner}.definition", cast(int, getattr(limits, limit)), limit)
     return build(text)
@@ -188,12 +191,6 @@ _SYNTAXES: dict[str, tuple[Callable[[str], ToolInput], str]] = {
     "lark": (Lark, "grammar_bytes"),
     "regex": (Regex, "regex_bytes"),
 }
-
-
-def _object(value: JsonValue, path: str) -> JsonObject:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    return value
 
 
 def tool_name(value: JsonObject, path: str) -> str:
@@ -221,7 +218,7 @@ def _chosen(use: ToolUse, choice: JsonValue, path: str, says_parallel: bool) -> 
     if not isinstance(choice, Mapping):
         return replace(use, is_forced=True)
     if choice.get("type") == "allowed_tools":
-        return _allowed(use, _object(choice.get("allowed_tools", choice), path), path)
+        return _allowed(use, read_object(choice.get("allowed_tools", choice), path), path)
     kept = only(use, {_chosen_name(choice, path): path})
     return replace(kept, is_forced=True, is_parallel=use.is_parallel and says_parallel)  # by default one call
 
@@ -232,7 +229,7 @@ def _allowed(use: ToolUse, allowed: JsonObject, path: str) -> ToolUse:
         raise BadRequest(f"{path}: the mode of allowed_tools must be auto or required", param=path)
     if not isinstance(names, list) or not names:
         raise wrong_type(f"{path}: the tools of allowed_tools", "a non-empty list", names)
-    kept = only(use, {_chosen_name(_object(entry, path), path): path for entry in names})
+    kept = only(use, {_chosen_name(read_object(entry, path), path): path for entry in names})
     return replace(kept, is_forced=mode == "required")
 
 

@@ -36,6 +36,11 @@ def read_text(owner: JsonObject, name: str, path: str, default: str | None = Non
     return text
 
 
+def read_optional_text(owner: JsonObject, name: str, path: str) -> str | None:
+    """The text `name` of the object at `path`; None where it is null or absent."""
+    return None if owner.get(name) is None else read_text(owner, name, path)
+
+
 def read_flag(owner: JsonObject, name: str, path: str, default: bool = False) -> bool:
     """The boolean `name` of the object at `path`; null and absent are the default."""
     flag = owner.get(name)

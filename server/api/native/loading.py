@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api.body import read_decoded
+from server.api.fields import read_model_name
 from server.api.respond import json_response
 from server.api.values import missing
 from server.chat.types import JsonObject
-from server.errors import wrong_type
 
 router = APIRouter()
 
@@ -29,9 +29,7 @@ async def unload(request: Request) -> Response:
 
 
 def _model_name(body: JsonObject) -> str:
-    name = body.get("model")
+    name = read_model_name(body)
     if name is None:
         raise missing("model")
-    if not isinstance(name, str):
-        raise wrong_type("model", "a string", name)
     return name

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from server.api.body import read_json_object
 from server.api.chat_prompt import PromptFields, decode_prompt
-from server.api.fields import read_fields
+from server.api.fields import Boolean, ModelFields, String, read_fields, read_model_name
 from server.api.interrupt import run_interruptibly
 from server.api.native import inspect, loading, metrics
 from server.api.respond import json_response
 from server.api.tools import decode_tool_use
+from server.api.values import missing
 from server.chat.report import report
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject
 from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, check_size, read_constraint
@@ -43,21 +44,28 @@ async def health(request: Request) -> Response:
     return json_response({"status": _HEALTH[state]}, 503, {"Retry-After": "1"})
 
 
+class TokenizeFields(ModelFields):
+    """Of /tokenize."""
+
+    content: String | None = None
+    add_special: Boolean | None = None
+    parse_special: Boolean | None = None
+    with_pieces: Boolean | None = None
+
+
 @router.post("/tokenize")
 async def tokenize(request: Request) -> Response:
     """{"content", "add_special", "parse_special", "with_pieces"} → {"tokens"}."""
     body = await read_json_object(request)
-    content = body.get("content")
-    if not isinstance(content, str):
-        raise wrong_type("content", "a string", content)
-    check_size(content, "content", request.app.state.settings.request_limits.tokenize_bytes, "tokenize_bytes")
-    model = await request.app.state.manager.engine(_model_name(body))
+    fields = read_fields(TokenizeFields, body)
+    if fields.content is None:
+        raise missing("content")
+    check_size(fields.content, "content", request.app.state.settings.request_limits.tokenize_bytes, "tokenize_bytes")
+    model = await request.app.state.manager.engine(fields.model)
     tokens = await model.engine.tokenize(
-        content,
-        add_special=_flag(body, "add_special", default=False),
-        parse_special=_flag(body, "parse_special", default=True),
+        fields.content, add_special=bool(fields.add_special), parse_special=fields.parse_special is not False
     )
-    if not _flag(body, "with_pieces", default=False):
+    if not fields.with_pieces:
         return json_response({"tokens": list(tokens)})
     pieces = await model.engine.spell(tokens)
     return json_response(
@@ -76,7 +84,7 @@ async def detokenize(request: Request) -> Response:
     if len(tokens) > most:
         message = f"tokens has {len(tokens)} ids, where tokenize_bytes allows {most} ({_BYTES_PER_ID} bytes each)"
         raise BadRequest(message, param="tokens", code="limit_exceeded")
-    model = await request.app.state.manager.engine(_model_name(body))
+    model = await request.app.state.manager.engine(read_model_name(body))
     n_vocab = model.engine.info.n_vocab
     for i, token in enumerate(tokens):
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < n_vocab:
@@ -94,7 +102,7 @@ async def apply_template(request: Request) -> Response:
     fields = read_fields(PromptFields, body)
     prompt = decode_prompt(body, fields, limits)
     constraint = read_constraint(body, limits)
-    asked = GenerateRequest((prompt,), _model_name(body), constraint=constraint, effort=fields.reasoning_effort)
+    asked = GenerateRequest((prompt,), read_model_name(body), constraint=constraint, effort=fields.reasoning_effort)
     return json_response({"prompt": await state.service.prompt_text(asked)})
 
 
@@ -117,21 +125,7 @@ async def compile_constraint(request: Request) -> Response:
 def _constrained(body: JsonObject, limits: RequestLimits) -> GenerateRequest:
     """The constraint fields and the tools of a request whose messages don't matter."""
     tools = decode_tool_use(body, limits)
-    return GenerateRequest((ChatPrompt(()),), _model_name(body), constraint=read_constraint(body, limits), tools=tools)
-
-
-def _model_name(body: JsonObject) -> str | None:
-    name = body.get("model")
-    if name is not None and not isinstance(name, str):
-        raise wrong_type("model", "a string", name)
-    return name
-
-
-def _flag(body: JsonObject, name: str, *, default: bool) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise wrong_type(name, "a boolean", value)
-    return default if value is None else value
+    return GenerateRequest((ChatPrompt(()),), read_model_name(body), constraint=read_constraint(body, limits), tools=tools)
 
 
 def _piece(data: bytes) -> str | list[int]:

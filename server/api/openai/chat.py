@@ -9,9 +9,10 @@ from typing import Any
 from typing_extensions import assert_never
 
 from server.api.chat_prompt import decode_prompt
-from server.api.openai.wire import ChatFields, read_fields
+from server.api.fields import read_fields
+from server.api.logprobs import encode_logprobs as encode_token
+from server.api.openai.wire import ChatFields
 from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
-from server.api.openai_shape import encode_logprobs as encode_token
 from server.api.respond import Answer
 from server.api.sse import COMMENT, frame
 from server.api.tools import decode_tool_use

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 from typing_extensions import assert_never
 
-from converters.constraint import JsonValue
+from server.api.fields import FieldMap, read_fields
 from server.api.inputs import read_inputs
-from server.api.openai.wire import CompletionFields, read_fields
+from server.api.openai.wire import CompletionFields
 from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
 from server.api.respond import Answer
 from server.api.sse import COMMENT, frame
+from server.api.values import missing
 from server.chat import types
 from server.chat.fold import keep_best
 from server.constraints import merge_extra_body, read_constraint
@@ -61,10 +62,10 @@ def _best_of(fields: CompletionFields) -> int:
     return best_of
 
 
-def _prompts(fields: Mapping[str, tuple[str, JsonValue]]) -> tuple[types.Prompt, ...]:
+def _prompts(fields: FieldMap) -> tuple[types.Prompt, ...]:
     """A string, strings, token ids, or lists of token ids."""
     if "prompt" not in fields:
-        raise BadRequest("prompt is missing", param="prompt")
+        raise missing("prompt")
     path, value = fields["prompt"]
     inputs, _ = read_inputs(value, path, MAX_PROMPTS)
     return tuple(types.TextPrompt(entry) if isinstance(entry, str) else types.TokenPrompt(entry) for entry in inputs)

@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 
 from server.api.chat_prompt import PromptFields
 from server.api.fields import Boolean, Count, Integer, SamplerFields, StopStrings, String
-from server.api.fields import read_fields as read_fields  # exported again, beside the models that it takes
 from server.errors import BadRequest
 
 MAX_CHOICES = 128

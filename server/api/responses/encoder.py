@@ -13,7 +13,8 @@ from typing import Any
 
 from typing_extensions import assert_never
 
-from server.api.openai_shape import draw_id, encode_logprobs, encode_usage, error_body
+from server.api.logprobs import encode_logprobs
+from server.api.openai_shape import draw_id, encode_usage, error_body
 from server.api.responses.items import seal
 from server.api.responses.request import Asked
 from server.api.sse import COMMENT, frame

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import Boolean, FieldMap, Integer, SamplerFields, StopStrings, String, read_merged
+from server.api.fields import Boolean, FieldMap, Integer, SamplerFields, StopStrings, String, TemplateFields, read_merged
 from server.errors import UnsupportedParameter
 
 Include = Literal[
@@ -31,8 +31,8 @@ class Reasoning(BaseModel):
     summary: String | None = None
 
 
-class ResponseFields(SamplerFields):
-    """The scalar fields of a request under OpenAI's names; the last ones are this server's, as in a chat."""
+class ResponseFields(SamplerFields, TemplateFields):
+    """The scalar fields of a request under OpenAI's names; `stop` and those of the template are as in a chat."""
 
     model: String | None = None
     stream: Boolean | None = None
@@ -51,12 +51,7 @@ class ResponseFields(SamplerFields):
     user: String | None = None
     safety_identifier: String | None = None
     prompt_cache_key: String | None = None
-
-    reasoning_effort: String | None = None
     stop: StopStrings | None = None
-    template: String | None = None
-    thinking: Boolean | None = None
-    enable_thinking: Boolean | None = None
 
     @property
     def has_logprobs(self) -> bool:
@@ -67,11 +62,6 @@ class ResponseFields(SamplerFields):
     def effort(self) -> str | None:
         """How much to think, in this API's field or in the chat's."""
         return self.reasoning_effort if self.reasoning.effort is None else self.reasoning.effort
-
-    @property
-    def switch(self) -> bool | None:
-        """How the request sets the template's switch for thinking."""
-        return self.thinking if self.thinking is not None else self.enable_thinking
 
     def repeated(self) -> dict[str, Any]:
         """What a response repeats of its request, with the defaults that counted."""

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from server.api.body import read_decoded
 from server.api.bounded import BoundedStore
-from server.api.openai_shape import encode_error as encode_error  # the dialect's errors have OpenAI's shape
 from server.api.page import page
 from server.api.respond import Answer, json_response, respond
 from server.api.responses.encoder import Encoder

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
-from converters.constraint import JsonValue
 from server.api.body import read_decoded
+from server.api.fields import Integer, ModelFields, String, read_fields
 from server.api.inputs import read_inputs
 from server.api.interrupt import run_interruptibly
-from server.api.values import missing, read_word
+from server.api.values import missing
 from server.chat.embedding import Embeddings, EmbedRequest, embed, floats
 from server.chat.types import JsonObject
-from server.errors import BadRequest, wrong_type
 from server.json_text import dump_json
 
 router = APIRouter()
@@ -26,6 +26,14 @@ _VECTORS_AT_ONCE = 64  # encoded between two looks at what else the event loop h
 
 
 Encoding: TypeAlias = Literal["float", "base64"]
+
+
+class EmbeddingFields(ModelFields):
+    """The scalar fields of a request; `user` has no effect."""
+
+    dimensions: Annotated[Integer, Field(ge=1)] | None = None
+    encoding_format: Encoding = "float"
+    user: String | None = None
 
 
 @router.post("/v1/embeddings")
@@ -40,33 +48,12 @@ async def create_embeddings(request: Request) -> Response:
 
 def decode_request(body: JsonObject) -> tuple[EmbedRequest, Encoding]:
     """The request. Raises BadRequest that names the field."""
+    fields = read_fields(EmbeddingFields, body)
     if (value := body.get("input")) is None:
         raise missing("input")
-    model = body.get("model")
-    if model is not None and not isinstance(model, str):
-        raise wrong_type("model", "a string", model)
-    if (user := body.get("user")) is not None and not isinstance(user, str):
-        raise wrong_type("user", "a string", user)
     inputs, is_single = read_inputs(value, "input", MAX_INPUTS)
-    return EmbedRequest(inputs, model, is_single=is_single, n_dimensions=_dimensions(body.get("dimensions"))), _encoding(body)
-
-
-def _encoding(body: JsonObject) -> Encoding:
-    try:
-        word = read_word(body, "encoding_format", "", ("float", "base64"), "float")
-    except BadRequest as error:
-        raise BadRequest(error.message.removeprefix("."), param="encoding_format", code=error.code) from None
-    return "base64" if word == "base64" else "float"
-
-
-def _dimensions(value: JsonValue) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong_type("dimensions", "an integer", value)
-    if value < 1:
-        raise BadRequest("dimensions must be at least 1", param="dimensions", code="invalid_value")
-    return value
+    request = EmbedRequest(inputs, fields.model, is_single=is_single, n_dimensions=fields.dimensions)
+    return request, fields.encoding_format
 
 
 async def encode_answer(found: Embeddings, encoding: Encoding) -> bytes:

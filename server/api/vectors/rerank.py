@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from converters.constraint import JsonValue
 from server.api.body import read_decoded
+from server.api.fields import Boolean, Integer, ModelFields, String, read_fields
 from server.api.interrupt import run_interruptibly
 from server.api.respond import json_response
 from server.api.values import missing
@@ -20,6 +22,14 @@ from server.errors import BadRequest, wrong_type
 router = APIRouter()
 
 MAX_DOCUMENTS = 2048
+
+
+class RankFields(ModelFields):
+    """The scalar fields of a request."""
+
+    query: String | None = None
+    top_n: Annotated[Integer, Field(ge=1)] | None = None
+    return_documents: Boolean | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +55,12 @@ async def rerank(request: Request) -> Response:
 
 def decode_request(body: JsonObject) -> tuple[RankRequest, Wanted]:
     """The request. Raises BadRequest that names the field."""
-    query, model = body.get("query"), body.get("model")
-    if query is None:
+    fields = read_fields(RankFields, body)
+    if fields.query is None:
         raise missing("query")
-    if not isinstance(query, str):
-        raise wrong_type("query", "a string", query)
-    if model is not None and not isinstance(model, str):
-        raise wrong_type("model", "a string", model)
     documents = _documents(body.get("documents"))
-    wanted = Wanted(documents, _top_n(body.get("top_n")), _flag(body.get("return_documents")))
-    return RankRequest(query, documents, model), wanted
+    wanted = Wanted(documents, fields.top_n, bool(fields.return_documents))
+    return RankRequest(fields.query, documents, fields.model), wanted
 
 
 def _documents(value: JsonValue) -> tuple[str, ...]:
@@ -74,20 +80,6 @@ def _document(value: JsonValue, path: str) -> str:
     if not isinstance(text, str):
         raise wrong_type(path, 'a string or {"text": …}', value)
     return text
-
-
-def _top_n(value: JsonValue) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise wrong_type("top_n", "an integer", value)
-    if value is not None and value < 1:
-        raise BadRequest("top_n must be at least 1", param="top_n", code="invalid_value")
-    return value
-
-
-def _flag(value: JsonValue) -> bool:
-    if value is not None and not isinstance(value, bool):
-        raise wrong_type("return_documents", "a boolean", value)
-    return bool(value)
 
 
 def encode_answer(ranking: Ranking, wanted: Wanted) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from server.api.anthropic.errors import encode_error as encode_anthropic
 from server.api.ollama.answer import encode_error as encode_ollama
 from server.api.openai_shape import encode_error as encode_openai
 from server.api.openai_shape import error_body
-from server.api.responses.routes import encode_error as encode_responses
 from server.engine.messages import EngineEvent, EngineRequest
 from server.errors import ServerError
 from tests.server.api.sse import events
@@ -64,7 +63,7 @@ class Dialect:
 MESSAGES = [{"role": "user", "content": "hi"}]
 DIALECTS = {
     "openai": Dialect(encode_openai, as_openai, "/v1/chat/completions", {"messages": MESSAGES}),
-    "responses": Dialect(encode_responses, as_openai, "/v1/responses", {"input": "hi"}),
+    "responses": Dialect(encode_openai, as_openai, "/v1/responses", {"input": "hi"}),
     "ollama": Dialect(encode_ollama, as_ollama, "/api/chat", {"messages": MESSAGES, "stream": False}),
     "anthropic": Dialect(encode_anthropic, as_anthropic, "/v1/messages", {"messages": MESSAGES, "max_tokens": 9}),
 }
