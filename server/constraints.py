@@ -127,8 +127,9 @@ def _gather_fields(body: JsonObject, nested: Sequence[str]) -> dict[str, _Field]
     fields = {name: _Field(name, path, value) for name, (path, value) in merge_extra_body(body, nested).items()}
     for name in _WRAPPED_FORMATS:
         outer = name.removesuffix(".format")
-        if outer in fields:
-            inner = _object(fields[outer].value, fields[outer].path).get("format")
+        wrapper = fields[outer].value if outer in fields else None
+        if isinstance(wrapper, Mapping):  # else another dialect's field of that name; its own dialect has refused it
+            inner = wrapper.get("format")
             if inner is not None:
                 fields[name] = _Field(name, f"{fields[outer].path}.format", inner)
     return fields

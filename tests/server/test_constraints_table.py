@@ -218,7 +218,7 @@ def test_completions_read_the_same() -> None:
 WRONG: dict[str, Any] = {
     "guided_choice": [1], "guided_regex": 1, "guided_grammar": 1, "guided_json": 1, "structured_outputs": 1,
     "response_format": 1, "constraint": 1, "json_schema": 1, "grammar": 1, "regex": 1, "ebnf": 1, "format": 1,
-    "output_config": 1, "output_format": 1, "text": 1,
+    "output_config": {"format": 1}, "output_format": 1, "text": {"format": 1},
 }  # fmt: skip
 LARGE: dict[str, Any] = {
     "guided_choice": ["a"] * 10_001,

@@ -13,12 +13,14 @@ from server.api.values import missing
 
 
 def _object(value: object) -> object:
-    """An object; a boolean is short for thinking or not."""
-    if isinstance(value, bool):
-        return {"type": "adaptive" if value else "disabled"}
     if not isinstance(value, Mapping):
         raise PydanticCustomError("invalid_type", "must be an object")
     return value
+
+
+def _thinking(value: object) -> object:
+    """An object; a boolean is short for thinking or not."""
+    return {"type": "adaptive" if value else "disabled"} if isinstance(value, bool) else _object(value)
 
 
 Count = Annotated[Integer, Field(ge=1, le=2**31 - 1)]
@@ -45,7 +47,7 @@ class MessageFields(SamplerFields):
     max_tokens: Count | None = None
     stream: Boolean | None = None
     stop_sequences: StopStrings | None = None
-    thinking: Annotated[Thinking, BeforeValidator(_object)] | None = None
+    thinking: Annotated[Thinking, BeforeValidator(_thinking)] | None = None
     output_config: Annotated[OutputConfig, BeforeValidator(_object)] | None = None
     template: String | None = None
     enable_thinking: Boolean | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from server.api.fields import FieldMap, template_kwargs
 from server.api.flat_tools import Names, decode_flat_tools
 from server.api.responses.fields import ResponseFields, read_response_fields
 from server.api.responses.items import Item, ItemReader, Kept
+from server.api.values import read_object
 from server.chat.history import join_pieces
 from server.chat.reasoning import parse_effort
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message
@@ -86,10 +86,10 @@ def _prompt(merged: FieldMap, fields: ResponseFields, items: tuple[Item, ...], s
 
 
 def _repeated(merged: FieldMap, fields: ResponseFields) -> dict[str, Any]:
-    text = merged.get("text", ("", {}))[1]
+    path, text = merged.get("text", ("text", {}))
     return {
         **fields.repeated(),
-        "text": {"format": {"type": "text"}, **(text if isinstance(text, Mapping) else {})},
+        "text": {"format": {"type": "text"}, **read_object(text, path)},
         "tool_choice": merged.get("tool_choice", ("", "auto"))[1],
         "tools": merged.get("tools", ("", []))[1],
     }

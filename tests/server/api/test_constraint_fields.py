@@ -95,6 +95,22 @@ async def test_every_refusal_is_in_the_shape_of_the_api(endpoint: str) -> None:
         assert served.engine.requests == []
 
 
+OWN_WRAPPERS = {"/v1/messages": "output_config", "/v1/responses": "text"}
+"""The objects that have a format in them, by the API whose field it is: to the others the name says nothing."""
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_a_wrapper_that_is_no_object_is_wrong_only_where_it_is_a_field(endpoint: str) -> None:
+    async with serve(FakeEngine(pieces=["a"])) as served:
+        for name in OWN_WRAPPERS.values():
+            for value in ("hi", 5, True, [{}]):
+                body = {**ENDPOINTS[endpoint], name: value, "stream": False}
+                reply = await served.client.post(endpoint, json=body)
+                assert reply.status_code == (400 if OWN_WRAPPERS.get(endpoint) == name else 200), (body, reply.text)
+                if reply.status_code == 400:
+                    assert f"{name} must be an object" in reply.text
+
+
 @pytest.mark.parametrize("endpoint", TOOLS)
 async def test_tools_are_held_refused_and_relaxed_on_every_endpoint(endpoint: str) -> None:
     fields, place = TOOLS[endpoint]
