@@ -391,11 +391,12 @@ class Manager:
     async def remove(self, name: str | None) -> None:
         """Unload a model and delete its files from the cache. Raises ModelNotFound where there are none, BadRequest."""
         entry = self._entry(name)
+        if isinstance(entry.source, LocalSource):  # refused here, without the path that the store's error tells
+            raise BadRequest(f"{entry.alias} is a file of yours, not of the cache; delete it yourself", param="model")
         try:
             if await _in_thread(lambda: self.store.find(entry)) is None:
                 raise ModelNotFound(f"model {name!r} not found: its files are not here", param="model")
-            if not isinstance(entry.source, LocalSource):
-                self.unload(name)
+            self.unload(name)
             await _in_thread(lambda: self.store.remove(entry))
         except ModelError as error:
             raise BadRequest(str(error), param="model") from error

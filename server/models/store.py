@@ -138,7 +138,7 @@ class Store:
                         path.unlink()
             shutil.rmtree(folder, ignore_errors=True)
         except OSError as error:
-            raise ModelError(f"can't remove {entry.alias}: {error.strerror or error} ({folder})") from error
+            raise ModelError(f"can't remove {entry.alias}: {error.strerror or type(error).__name__}") from error
         return n_bytes
 
     def _fetch(self, entry: ModelEntry, source: RemoteSource, progress: Progress) -> Path:
