@@ -25,6 +25,7 @@ from server.chat.templates import CHATML
 from server.chat.tools import OpenedCalls, codec_of, opened_calls, tool_constraint, with_tools_described
 from server.chat.turn import Turn, TurnFormat
 from server.chat.types import ChatPrompt, Event, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from server.constraints import check_size
 from server.engine.client import EngineClient
 from server.engine.messages import (
     EngineEvent,
@@ -190,8 +191,11 @@ class Service:
         """Tokens of the first prompt, a chat, as `generate` counts them.
 
         Where there are more than `most` for sure, this may be the least number there can be, which costs nothing to find.
+        Without `most` the text is bounded as that of /tokenize is. Raises BadRequest.
         """
         text = await self.prompt_text(request)
+        if most is None:
+            check_size(text, request.param, self.settings.request_limits.tokenize_bytes, "tokenize_bytes")
         engine = (await self.manager.engine(request.model)).engine
         has_start = _has_bos(text, engine.info)
         if most is None:

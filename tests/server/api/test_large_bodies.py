@@ -6,11 +6,12 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from server.settings import RequestLimits
-from tests.server.fakes import Served
+from server.settings import RequestLimits, Settings
+from tests.server.fakes import Served, serve
 
 LARGE = {
     "brackets": b"[" * 3_000_000,
@@ -48,3 +49,19 @@ async def test_a_text_to_tokenize_has_a_limit(served: Served) -> None:
     reply = await served.client.post("/tokenize", json={"content": "a" * (RequestLimits().tokenize_bytes + 1)})
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "content"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x" * 1000}]}, "messages"),
+        ("/v1/responses/input_tokens", {"input": "x" * 1000}, "input"),
+    ],
+)
+async def test_a_prompt_that_is_only_counted_is_bounded(path: str, fields: dict[str, Any], param: str) -> None:
+    for limit, status in ((1000, 400), (2000, 200)):
+        async with serve(settings=Settings(request_limits=RequestLimits(tokenize_bytes=limit))) as served:
+            reply = await served.client.post(path, json=fields)
+            assert reply.status_code == status, reply.text
+            assert ("tokenize_bytes allows 1000 bytes" in reply.text) == (status == 400)
+            assert (f"{param} is too long" in reply.text) == (status == 400)
