@@ -140,19 +140,14 @@ def _completion() -> Schema:
 
 
 def _embeddings() -> Schema:
-    return record(
-        {"input": _INPUT},
-        model=STRING,
-        encoding_format=one_of("float", "base64"),
-        dimensions=COUNT,
-        user=STRING,
-    )
+    from server.api.vectors.embeddings import EmbeddingFields
+
+    return record({"input": _INPUT}, **fields_of(EmbeddingFields))
 
 
 def _rerank() -> Schema:
     documents = array(any_of(STRING, record({"text": STRING})), minItems=1)
-    top_n = COUNT
-    return record({"query": STRING, "documents": documents}, model=STRING, top_n=top_n, return_documents=BOOLEAN)
+    return record({"query": STRING, "documents": documents}, model=STRING, top_n=COUNT, return_documents=BOOLEAN)
 
 
 def _response() -> Schema:
@@ -188,7 +183,7 @@ def _anthropic_message() -> Schema:
 
 
 def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
-    from server.api.anthropic.wire import MessageFields
+    from server.api.anthropic.wire import MessageFields, OutputConfig
 
     use = named("tool_use", {"id": STRING, "name": STRING, "input": OBJECT})
     result = named("tool_result", {"tool_use_id": STRING}, content=_CONTENT, is_error=BOOLEAN)
@@ -207,7 +202,7 @@ def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
         named("tool", {"name": STRING}),
     )
     fields["system"] = _CONTENT
-    fields["output_config"] = record({}, effort=one_of("low", "medium", "high"), format=RESPONSE_FORMAT)
+    fields["output_config"] = record({}, **fields_of(OutputConfig), format=RESPONSE_FORMAT)
     fields["thinking"] = any_of(named("enabled", {"budget_tokens": COUNT}), named("disabled", {}), named("adaptive", {}))
     own = required or {}
     return record({"messages": array(message, minItems=1), **own}, **{k: v for k, v in fields.items() if k not in own})
@@ -236,8 +231,6 @@ def _ollama_fields() -> dict[str, Schema]:
     from server.api.ollama.wire import RequestFields, _OptionFields
 
     fields = {**CONSTRAINTS, **fields_of(RequestFields)}
-    for name in ("logit_bias", "stop"):  # these stand in the options
-        fields.pop(name, None)
     fields["options"] = record({}, **fields_of(_OptionFields))
     fields["keep_alive"] = any_of(one_of("5m", "1h30m", "0", "-1"), NUMBER)
     fields["think"] = any_of(BOOLEAN, one_of("low", "medium", "high", "max"))

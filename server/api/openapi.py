@@ -60,7 +60,8 @@ def fields_of(model: type[BaseModel]) -> dict[str, Schema]:
     """The optional fields of a wire model, without what Pydantic adds for people."""
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
-    return {name: _without_null(_plain(field, definitions)) for name, field in schema["properties"].items()} | _SPECIAL
+    fields = {name: _without_null(_plain(field, definitions)) for name, field in schema["properties"].items()}
+    return {name: _SPECIAL.get(name, field) for name, field in fields.items()}
 
 
 def _plain(value: Any, definitions: Mapping[str, Any]) -> Any:
@@ -87,7 +88,7 @@ _SPECIAL: dict[str, Schema] = {
         "propertyNames": {"pattern": "^[0-9]{1,9}$"},
         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
     },
-    "stop": any_of(SOME_TEXT, array(SOME_TEXT, maxItems=64)),
+    **dict.fromkeys(("stop", "stop_sequences"), any_of(SOME_TEXT, array(SOME_TEXT, maxItems=64))),
 }
 """Fields whose validators take what their types don't show."""
 
@@ -147,11 +148,11 @@ CONSTRAINTS: dict[str, Schema] = {
     "constraint": ANY_JSON,
     "constraint_type": one_of("regex", "lark", "json_schema", "json", "gbnf", "choice"),
     "format": any_of({"const": "json"}, {"const": ""}, JSON_SCHEMA),
-    "whitespace": one_of("compact", "spaced", "flexible"),
+    "whitespace": one_of("default", "compact", "spaced", "flexible"),
     "whitespace_pattern": STRING,
     "lenient": BOOLEAN,
     "inject_schema": BOOLEAN,
-    "formats": one_of("assertion", "annotation"),
+    "formats": one_of("assert", "annotation"),
     "default_draft": STRING,
     "extra_body": OBJECT,
 }
