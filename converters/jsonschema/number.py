@@ -262,7 +262,7 @@ def is_empty(facts: NumberFacts, integers: Integers) -> bool:
     return all(v in facts.excluded or any((v / n).denominator == 1 for n in facts.non_multiples) for v in values)
 
 
-_KEPT = KeptAutomata(max_states=10_000)
+_KEPT = KeptAutomata(max_size=100_000)
 
 
 def number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:

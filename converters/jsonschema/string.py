@@ -35,7 +35,7 @@ from converters.jsonschema.shape import StringFacts
 from converters.limits import Budget
 
 QUOTE = lit('"')
-_PATTERNS = KeptAutomata(max_states=20_000)
+_PATTERNS = KeptAutomata(max_size=200_000)
 
 
 class Strings:

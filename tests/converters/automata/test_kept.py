@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from converters.automata import Dfa, of_length
+from threading import Barrier, Thread
+
+from converters.automata import Dfa, of_length, of_string
 from converters.automata.kept import KeptAutomata
 
 
-def test_made_once_and_forgotten_in_order() -> None:
-    kept, made = KeptAutomata(max_states=100), list[int]()
+def test_made_once() -> None:
+    kept, made = KeptAutomata(max_size=120), list[int]()
 
     def get(n: int) -> Dfa:
         def make() -> Dfa:
@@ -19,15 +21,52 @@ def test_made_once_and_forgotten_in_order() -> None:
     for n in (9, 8, 9, 8):
         assert get(n).accepts("x" * n)
     assert made == [9, 8]
-    for n in range(9):
-        get(n)
-        get(9)  # used again and again, so it stays
-    assert made.count(9) == 1
-    assert kept.n_states <= 100
+    assert 0 < kept.size <= 120
+
+
+def test_what_was_not_asked_for_longest_is_forgotten() -> None:
+    kept, made = KeptAutomata(max_size=50), list[str]()
+
+    def get(text: str) -> None:
+        def make() -> Dfa:
+            made.append(text)
+            return of_string(text)
+
+        kept.get(text, make)
+
+    words = [a + b for a in "abcdef" for b in "uvwxyz"]
+    for word in words:
+        get(word)
+        get("zz")  # used again and again, so it stays
+    assert 0 < kept.size <= 50
+    get(words[-1])
+    get(words[0])
+    assert made == [words[0], "zz", *words[1:], words[0]]
 
 
 def test_a_large_one_is_not_kept() -> None:
-    kept = KeptAutomata(max_states=100)
+    kept = KeptAutomata(max_size=100)
     large = of_length(20, 20)
     assert kept.get("large", lambda: large) is large
-    assert kept.n_states == 0
+    assert kept.size == 0
+    wide = of_string("".join(map(chr, range(40, 100))))
+    assert wide.n_states > 50
+    kept.get("wide", lambda: wide)
+    assert kept.size == 0
+
+
+def test_two_threads_that_make_the_same_one_count_it_once() -> None:
+    kept, both_make = KeptAutomata(max_size=100), Barrier(2, timeout=30)
+
+    def make() -> Dfa:
+        both_make.wait()
+        return of_length(5, 5)
+
+    threads = [Thread(target=kept.get, args=("five", make)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = KeptAutomata(max_size=100)
+    alone.get("five", lambda: of_length(5, 5))
+    assert kept.size == alone.size > 0
