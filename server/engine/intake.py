@@ -32,6 +32,7 @@ from server.engine.messages import (
     Load,
     Pieces,
     PutGrammar,
+    Question,
     Reply,
     SetBusy,
     Shutdown,
@@ -84,7 +85,7 @@ class Intake:
         self._speller = Speller(backend.vocabulary)
         self._fast_forward = fast_forward
         self._watchdog = watchdog or no_watchdog()
-        self._rulings: dict[str, Ruling | GrammarRejected] = {}
+        self._rulings: dict[str, Ruling | Refusal] = {}
         self._memory = Memory(_ENTRIES)
         self._lock = threading.Lock()
         self._preparing: set[int] = set()
@@ -127,7 +128,9 @@ class Intake:
         try:
             reply = Reply(question.question, self._value(question))
         except Refusal as refusal:
-            reply = Reply(question.question, error=refusal.message, kind=refusal.kind)
+            reply = _refused(question, refusal)
+        except Exception as error:
+            reply = _refused(question, _bug(error, f"question {question.question} can't be answered"))
         self._emit(reply)
 
     def _value(self, question: Tokenize | TokenizeAll | Detokenize | Pieces | CheckGrammar) -> object:
@@ -172,7 +175,7 @@ class Intake:
         try:
             inputs = tuple(self._embeddable(tokens) for tokens in question.inputs)
         except Refusal as refusal:
-            self._emit(Reply(question.question, error=refusal.message, kind=refusal.kind))
+            self._emit(_refused(question, refusal))
         else:
             self._inbox.put(EmbedJob(question.question, inputs, question.is_ranking, self._emit))
 
@@ -191,7 +194,9 @@ class Intake:
             with self._watchdog.watch("reading a grammar"):
                 self._rulings[message.key] = self._read_grammar(message)
         except GrammarRejected as error:
-            self._rulings[message.key] = error
+            self._rulings[message.key] = Refusal(FailureKind.CONSTRAINT_REJECTED, str(error))
+        except Exception as error:
+            self._rulings[message.key] = _bug(error, f"the grammar {message.key} can't be read")
 
     def _read_grammar(self, message: PutGrammar) -> Ruling:
         grammar = self._backend.compile_grammar(message.gbnf)
@@ -202,8 +207,8 @@ class Intake:
         match self._rulings.get(key):
             case None:
                 raise Refusal(FailureKind.GENERATION_FAILED, f"no grammar is known under the key {key}")
-            case GrammarRejected() as error:
-                raise Refusal(FailureKind.CONSTRAINT_REJECTED, str(error))
+            case Refusal() as refusal:
+                raise refusal.with_traceback(None)  # else it grows each time
             case ruling:
                 return ruling
 
@@ -228,9 +233,8 @@ class Intake:
                 job = self.prepare(request)
         except Refusal as refusal:
             self._refuse(request, refusal)
-        except Exception as error:  # a bug of ours must not leave the client waiting
-            logger.exception("request %d can't be prepared", request.id)
-            self._refuse(request, Refusal(FailureKind.GENERATION_FAILED, f"{type(error).__name__}: {error}"))
+        except Exception as error:
+            self._refuse(request, _bug(error, f"request {request.id} can't be prepared"))
         else:
             self._hand_over(job)
 
@@ -337,3 +341,13 @@ class Intake:
                 {"n_prompt_tokens": n_prompt, "n_ctx": n_ctx} | ({} if n_asked is None else {"max_tokens": n_asked}),
             )
         return n_ctx - n_prompt if n_asked is None else n_asked
+
+
+def _bug(error: Exception, what: str) -> Refusal:
+    """What to tell where our own code fails, which the log hears too: nobody must be left waiting, or told something else."""
+    logger.error(what, exc_info=error)
+    return Refusal(FailureKind.GENERATION_FAILED, f"{type(error).__name__}: {error}")
+
+
+def _refused(question: Question, refusal: Refusal) -> Reply:
+    return Reply(question.question, error=refusal.message, kind=refusal.kind)
