@@ -33,9 +33,9 @@ class GrammarRejected(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    """Tokens for one decode: one of each of several sequences (in rising order of their ids), or several of one.
+    """Tokens for one decode: of some sequences, one after the other in rising order of their ids.
 
-    `outputs` says for which of them logits are wanted.
+    A `Backend` gets as many tokens of each, an `EmbeddingContext` need not. `outputs` says for which of them logits are wanted.
     """
 
     tokens: list[int] = field(default_factory=list)

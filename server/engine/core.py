@@ -392,7 +392,7 @@ class Core:
             if is_sound:
                 self._cells.release(sequence)
             else:
-                self._backend.remove_sequence(sequence.seq_id)
+                self._cells.clear(sequence)
         job.free_samplers()
 
 

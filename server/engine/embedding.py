@@ -1,8 +1,8 @@
 """Vectors and ranks of texts, made between the steps of running replies. The model's process only; numpy lives here.
 
 Causal models read an input in pieces, as they read prompts, and their tokens' vectors are pooled here; all others see a whole
-input at once, and llama.cpp pools. Short inputs share a decode. A job's vectors may differ in their last bits with
-what shares their decodes.
+input at once, and llama.cpp pools. Short inputs share a decode, and the last bits of
+their vectors may depend on that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ _BATCH = 512
 _LEAST_BATCH = 32
 _LOGITS = 1 << 24  # llama.cpp makes logits for all tokens of a decode too, four bytes each
 _SEQUENCES = 16  # inputs of one decode
-_RANKS: Pooling = "rank"
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from server.engine.backend import BackendError, Batch
 from server.engine.messages import Pooling, RankFrame
 
 _POOLINGS: dict[str, Pooling] = {"1": "mean", "2": "cls", "3": "last", "4": "rank"}
-_POOL_NONE, _POOL_UNSPECIFIED = 0, -1
+_POOL_NONE = 0
 _FIELDS = ("{query}", "{document}")
 
 

@@ -352,7 +352,7 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to the question of that number; `error` is set instead of `value` when there is none."""
+    """The answer to the question of that number; `error` is set instead of `value` when there is none, and `kind` is its."""
 
     question: int
     value: object = None

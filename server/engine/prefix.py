@@ -1,7 +1,7 @@
 """Prompts that idle slots still hold in their KV cells, so that a request which begins the same reads only the rest.
 
-Only what was read as a prompt is kept, never what was generated: those cells come out of batches of another size, whose sums
-differ in the last bits, and a reply must not depend on what ran before.
+Only what was read as a prompt is kept, never what was generated: most of those cells come out of decodes of one token, whose
+sums differ in the last bits from those of several, and a reply must not depend on what ran before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 LEAST_REUSED = 16  # tokens; fewer aren't worth giving up what a slot holds, nor copying
-_LEAST_READ = 2  # a batch of one token has other sums than a longer one
+_LEAST_READ = 2  # one token has other sums than several
 
 
 def n_reusable(held: tuple[int, ...], prompt: tuple[int, ...]) -> int:

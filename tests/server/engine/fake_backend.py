@@ -136,7 +136,8 @@ class FakeEmbeddings:
         assert self.is_pooled
         batch = self.batches[-1]
         rows = [(t, p) for t, p, s in zip(batch.tokens, batch.positions, batch.seq_ids, strict=True) if s == seq_id]
-        return np.array(rows, dtype=np.float32).sum(axis=0)
+        total: np.ndarray = np.array(rows, dtype=np.float32).sum(axis=0)
+        return total
 
     def clear(self) -> None:
         self.cells.clear()
