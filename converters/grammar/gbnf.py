@@ -16,6 +16,8 @@ from converters.grammar.passes import printable
 from converters.grammar.passes.spell import drop_unspellable
 from converters.limits import Budget
 
+_MAX_KEPT = 64
+"""Characters of a literal, or ranges of a class, whose text is kept for the next grammar."""
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _LITERAL_ESCAPES = _SHORT_ESCAPES | {'"': '\\"'}
 _CLASS_ESCAPES = _SHORT_ESCAPES | {"]": "\\]", "[": "\\[", "-": "\\-", "^": "\\x5E"}
@@ -89,20 +91,29 @@ def _print_count(low: int, high: int | None) -> str:
     return f"{{{low},{'' if high is None else high}}}"
 
 
-@lru_cache(2048)
 def print_literal(text: str) -> str:
     """`text` in double quotes."""
+    return _literal_kept(text) if len(text) <= _MAX_KEPT else _literal(text)
+
+
+def _literal(text: str) -> str:
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join([_LITERAL_ESCAPES.get(c) or (c if c.isprintable() else _print_hex(ord(c))) for c in text]) + '"'
 
 
-@lru_cache(2048)
 def print_class(charset: CharSet) -> str:
     """`charset` in square brackets; a single character as a literal, which llama.cpp reads as the same."""
+    return _class_kept(charset) if len(charset.ranges) <= _MAX_KEPT else _class(charset)
+
+
+def _class(charset: CharSet) -> str:
     if len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]:
         return print_literal(chr(charset.ranges[0][0]))
     return "[" + "".join([_print_range(low, high) for low, high in charset.ranges]) + "]"
+
+
+_literal_kept, _class_kept = lru_cache(2048)(_literal), lru_cache(2048)(_class)
 
 
 def _print_range(low: int, high: int) -> str:
