@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from converters.automata.dfa import Dfa
+from converters.automata.reach import reachable
 
 Rows = Sequence[Mapping[int, int]]
 
@@ -17,20 +18,10 @@ def trim(dfa: Dfa) -> Dfa:
     for state, row in enumerate(dfa.rows):
         for target in set(row.values()):
             backward[target].append(state)
-    alive = _closure(dfa.accepting, backward)
+    alive = reachable(dfa.accepting, backward.__getitem__)
     if len(alive) == len(dfa.rows):
         return dfa
     return _renumber(dfa, alive | {0})
-
-
-def _closure(start: frozenset[int], graph: Sequence[Sequence[int]]) -> set[int]:
-    seen, todo = set(start), list(start)
-    while todo:
-        for target in graph[todo.pop()]:
-            if target not in seen:
-                seen.add(target)
-                todo.append(target)
-    return seen
 
 
 def _renumber(dfa: Dfa, kept: set[int]) -> Dfa:

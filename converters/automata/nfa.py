@@ -6,12 +6,13 @@ An NFA lives only while something is compiled; it is built backwards, each state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from converters.automata.alphabet import partition
 from converters.automata.dfa import Dfa
 from converters.automata.minimise import minimise, trim
+from converters.automata.reach import reachable
 from converters.errors import LimitExceeded
 from converters.grammar.charset import ANY, CharSet
 from converters.limits import Budget
@@ -95,13 +96,11 @@ class Nfa:
 
     def closure(self, state: int) -> frozenset[int]:
         """The states with arcs, or accepting, that empty moves reach from `state`."""
-        seen, todo = {state}, [state]
-        while todo:
-            for target in self.moves[todo.pop()]:
-                if target not in seen:
-                    seen.add(target)
-                    todo.append(target)
-        return frozenset(s for s in seen if self.arcs[s] or s in self.accepting)
+        return self.stops(reachable((state,), self.moves.__getitem__))
+
+    def stops(self, states: Iterable[int]) -> frozenset[int]:
+        """Those of `states` that have arcs, or accept."""
+        return frozenset(s for s in states if self.arcs[s] or s in self.accepting)
 
     def determinize(self, start: int) -> Dfa:
         """The minimal DFA of what is accepted from `start`."""
@@ -208,12 +207,7 @@ class _Subsets:
             for target in [t for _, t in arcs] + self.nfa.moves[state]:
                 backward[target].append(state)
         outside = {state for state, arcs in enumerate(self.arcs) if not all(within[set_id] for set_id, _ in arcs)}
-        todo = list(outside)
-        while todo:
-            for source in backward[todo.pop()]:
-                if source not in outside:
-                    outside.add(source)
-                    todo.append(source)
+        outside = reachable(outside, backward.__getitem__)
         return frozenset(range(len(self.arcs))) - outside - self.nfa.accepting - {loop}
 
     def charge(self, n: int) -> None:
@@ -226,18 +220,12 @@ class _Subsets:
             raise self.nfa.too_large()
 
     def closure(self, state: int) -> frozenset[int]:
-        """The states with arcs, or accepting, that empty moves reach from `state`."""
+        """`Nfa.closure`, found once, with its work counted."""
         found = self.closures.get(state)
         if found is not None:
             return found
-        moves, seen, todo = self.nfa.moves, {state}, [state]
-        while todo:
-            for target in moves[todo.pop()]:
-                if target not in seen:
-                    seen.add(target)
-                    todo.append(target)
-        closure = frozenset(s for s in seen if self.arcs[s] or s in self.nfa.accepting)
-        self.closures[state] = closure
+        seen = reachable((state,), self.nfa.moves.__getitem__)
+        closure = self.closures[state] = self.nfa.stops(seen)
         self.count(len(seen))
         self.charge(len(seen))
         return closure

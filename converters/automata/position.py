@@ -15,6 +15,7 @@ from random import Random
 from converters.automata.dfa import Dfa
 from converters.automata.lower import Edges, join, to_expr
 from converters.automata.nfa import Nfa
+from converters.automata.reach import reachable
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Chars, Expr, Ref, RuleBook, alt, lit
 from converters.limits import Budget
@@ -64,23 +65,17 @@ class _Automaton:
 
     def is_ambiguous(self) -> bool:
         """Has some word two ways through? Looked for among the pairs of states that one text leads to."""
-        backward: dict[tuple[int, int], list[tuple[int, int]]] = {(0, 0): []}
-        todo = [(0, 0)]
-        while todo:
-            pair = todo.pop()
-            for after in self._pairs(*pair):
-                if after not in backward:
-                    backward[after] = []
-                    todo.append(after)
-                backward[after].append(pair)
-        ends = [pair for pair in backward if pair[0] in self.accepting and pair[1] in self.accepting]
-        alive = set(ends)
-        while ends:
-            for before in backward[ends.pop()]:
-                if before not in alive:
-                    alive.add(before)
-                    ends.append(before)
-        return any(a != b for a, b in alive)
+        backward: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+        def after(pair: tuple[int, int]) -> list[tuple[int, int]]:
+            pairs = self._pairs(*pair)
+            for reached in pairs:
+                backward.setdefault(reached, []).append(pair)
+            return pairs
+
+        met = reachable([(0, 0)], after)
+        ends = [(a, b) for a, b in met if a in self.accepting and b in self.accepting]
+        return any(a != b for a, b in reachable(ends, lambda pair: backward.get(pair, ())))
 
     def _pairs(self, a: int, b: int) -> list[tuple[int, int]]:
         return [(x, y) for left, x in self.edges[a] for right, y in self.edges[b] if not left.isdisjoint(right)]
