@@ -36,7 +36,7 @@ from converters.grammar.expr import (
     children,
     rep,
     seq,
-)  # fmt: skip
+)
 from converters.grammar.passes.fixpoint import components, is_nullable, nullable_rules
 from converters.grammar.passes.nonempty import collapse
 from converters.grammar.passes.walk import nodes, refs
@@ -118,12 +118,10 @@ class _Network:
 
     def _measure(self, part: list[str]) -> None:
         """How many characters each rule unrolls to; a rule that can only be called counts as one."""
-        if part[0] in self.recursive:
-            self.sizes.update(dict.fromkeys(part, 1))
-            return
         self.sizes.update(dict.fromkeys(part, 1))
-        size = sum([self.size(self.grammar.rules[name]) for name in part])
-        self.sizes.update(dict.fromkeys(part, size))
+        if part[0] not in self.recursive:
+            size = sum([self.size(self.grammar.rules[name]) for name in part])
+            self.sizes.update(dict.fromkeys(part, size))
 
     def _simplify(self, name: str) -> None:
         """A short rule without calls is written where it is called, to see what repetitions stand side by side."""
@@ -181,11 +179,13 @@ class _Network:
 
         Before → after: `x ::= "(" x* ")" | "a"+` → `x ::= "(" ("a" | x)* ")"`, less what `x` has without a call
         """
-        calls = {ref: split for ref, dfa in automata.items() if (split := self._split(ref, dfa)) is not None}
+        calls: dict[Expr, tuple[Ref, Dfa]] = {}
+        for ref, dfa in list(automata.items()):
+            if (split := self._split(ref, dfa)) is not None:
+                rest, plain = calls[ref] = split
+                automata[rest] = difference(dfa, plain, self.budget, _WHAT)
         if not calls:
             return entry
-        for ref, (rest, plain) in calls.items():
-            automata[rest] = difference(automata[ref], plain, self.budget, _WHAT)
         for ref, dfa in automata.items():
             automata[ref] = self._with_split_calls(dfa, calls)
         return self._with_split_calls(entry, calls)
@@ -199,21 +199,21 @@ class _Network:
             return None
         return self.book.reserve(ref.name), plain
 
-    def _with_split_calls(self, dfa: Dfa, calls: dict[Ref, tuple[Ref, Dfa]]) -> Dfa:
+    def _with_split_calls(self, dfa: Dfa, calls: dict[Expr, tuple[Ref, Dfa]]) -> Dfa:
         nfa = Nfa(self.budget, _WHAT)
         states = [nfa.state() for _ in dfa.rows]
-        plain_entries: dict[tuple[Ref, int], int] = {}
+        plain_entries: dict[tuple[Expr, int], int] = {}
         for state, row in enumerate(dfa.rows):
             for c, target in row.items():
                 charset, meant = self._meanings(dfa.alphabet[c])
                 if charset:
                     nfa.arcs[state].append((nfa.set_id(charset), target))
                 for expr in meant:
-                    rest, plain = calls.get(expr, (expr, None)) if isinstance(expr, Ref) else (expr, None)
+                    rest, plain = calls.get(expr, (expr, None))
                     nfa.arcs[state].append((nfa.set_id(self.symbol(rest)), target))
-                    if plain is not None and isinstance(expr, Ref):
-                        if (expr, target) not in plain_entries:
-                            plain_entries[expr, target] = nfa.embed(plain, target)
+                    if plain is not None and (expr, target) not in plain_entries:
+                        plain_entries[expr, target] = nfa.embed(plain, target)
+                    if plain is not None:
                         nfa.moves[state].append(plain_entries[expr, target])
         nfa.accepting.update(dfa.accepting)
         return nfa.determinize(states[0])
@@ -225,7 +225,7 @@ class _Network:
         return plain, [self.called[point - MAX_CODE_POINT - 1] for point in points]
 
     def _expr(self, dfa: Dfa, hint: str) -> Expr:
-        """The automaton as an expression; what it makes rules of, `_Spelled` puts the calls into as well."""
+        """The automaton as an expression; `_CallingBook` puts the calls into the rules that it makes."""
         book = _CallingBook(self)
         return book.spelled(to_expr(dfa, book, hint, None, self.budget))
 
