@@ -38,7 +38,7 @@ from server.engine.messages import (
     TextChunk,
     Thinking,
 )
-from server.errors import BadRequest, ConstraintRejected, ContextOverflow, GenerationFailed
+from server.errors import BadRequest, ConstraintRejected, ContextOverflow, GenerationFailed, UnsupportedParameter
 from server.settings import Settings
 
 logger = logging.getLogger("gramserve.reasoning")
@@ -289,10 +289,12 @@ class Service:
 
 
 def _described(prompt: Prompt, request: GenerateRequest) -> Prompt:
-    """The prompt, with words about the constraint where the request wants them."""
+    """The prompt, with words about the constraint where the request wants them. Raises UnsupportedParameter without a chat."""
     constraint = request.constraint
-    if constraint is None or not constraint.is_described or not isinstance(prompt, ChatPrompt):
+    if constraint is None or not constraint.is_described:
         return prompt
+    if not isinstance(prompt, ChatPrompt):
+        raise UnsupportedParameter("inject_schema needs a chat's messages", param="inject_schema")
     return with_description(prompt, constraint.constraint)
 
 

@@ -24,7 +24,7 @@ async def props(request: Request, model: str | None = None) -> Response:
     manager = request.app.state.manager
     loaded = await manager.engine(model)
     status = await manager.describe(loaded.name)
-    path = str(status.details.path) if status.details is not None else ""
+    path = status.details.path.name if status.details is not None else ""  # clients are told no paths of this machine
     return json_response({**_props(loaded), "model_path": path, "total_slots": loaded.engine.info.n_slots})
 
 

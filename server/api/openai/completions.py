@@ -20,7 +20,7 @@ from server.api.values import missing
 from server.chat import types
 from server.chat.fold import keep_best
 from server.constraints import merge_extra_body, read_constraint
-from server.errors import BadRequest, ServerError, UnsupportedParameter
+from server.errors import BadRequest, ServerError
 from server.settings import RequestLimits
 
 MAX_PROMPTS = 2048
@@ -29,13 +29,10 @@ MAX_PROMPTS = 2048
 def decode_request(body: types.JsonObject, limits: RequestLimits) -> tuple[types.GenerateRequest, CompletionFields]:
     """The internal request and the wire's fields. Raises BadRequest naming the field."""
     fields = read_fields(CompletionFields, body)
-    merged = merge_extra_body(body)
-    if merged.get("inject_schema", ("", False))[1]:
-        raise UnsupportedParameter("inject_schema needs a chat's messages", param="inject_schema")
     best_of = _best_of(fields)
     is_ranked = best_of > (fields.n or 1)
     request = types.GenerateRequest(
-        prompts=_prompts(merged),
+        prompts=_prompts(merge_extra_body(body)),
         model=fields.model,
         n=best_of,
         sampling=fields.sampling(),

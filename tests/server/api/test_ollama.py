@@ -524,6 +524,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"truncate": "x"}, "truncate"),
 ]  # fmt: skip
 REFUSED_PROMPTS: list[tuple[dict[str, Any], str]] = [
+    ({"raw": True, "guided_regex": "a", "inject_schema": True}, "inject_schema"),
     ({"prompt": 5}, "prompt"),
     ({"prompt": ["hi"]}, "prompt"),
     ({"system": {}}, "system"),
