@@ -92,6 +92,12 @@ def error_response(error: ServerError, body: Any) -> Response:
     return json_response(body, error.status, headers)
 
 
+def named_message(error: ServerError) -> str:
+    """The error's message with the field at fault in it, for dialects that have no other place for that."""
+    is_named = error.param is None or error.param in error.message
+    return error.message if is_named else f"{error.param}: {error.message}"
+
+
 def _notice_header(notices: Sequence[Notice]) -> dict[str, str]:
     return {"X-Constraint-Warnings": encode_notices(notices)} if notices else {}
 

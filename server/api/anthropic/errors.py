@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from server.api.respond import json_response
+from server.api.respond import error_response, named_message
 from server.errors import ContextOverflow, ServerError
 
 REQUEST_ID = "request-id"  # the header of every answer
@@ -38,15 +38,15 @@ def error_body(error: ServerError, request_id: str) -> dict[str, Any]:
 
 
 def encode_error(error: ServerError) -> Response:
-    """The response of an error, with Retry-After where it helps to wait."""
+    """The response of an error."""
     request_id = draw_request_id()
-    wait = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    return json_response(error_body(error, request_id), error.status, {REQUEST_ID: request_id, **wait})
+    response = error_response(error, error_body(error, request_id))
+    response.headers[REQUEST_ID] = request_id
+    return response
 
 
 def _message(error: ServerError) -> str:
     """Clients compact a conversation when they read, in these words, that its prompt is too long, and by how much."""
     if isinstance(error, ContextOverflow) and error.n_tokens is not None:
         return f"prompt is too long: {error.n_tokens} tokens > {error.n_ctx} maximum"
-    is_named = error.param is None or error.param in error.message
-    return error.message if is_named else f"{error.param}: {error.message}"
+    return named_message(error)

@@ -11,7 +11,7 @@ from typing_extensions import assert_never
 
 from server.api.lines import MEDIA_TYPE, Line, frame
 from server.api.logprobs import encode_logprobs
-from server.api.respond import error_response
+from server.api.respond import error_response, named_message
 from server.api.timestamp import timestamp
 from server.api.values import parse_call
 from server.chat import types
@@ -129,8 +129,7 @@ def encode_completion(completion: Completion, envelope: Envelope) -> Line:
 
 def error_body(error: ServerError) -> Line:
     """Whole, or a stream's last line. There is no place for the field at fault but the text."""
-    is_named = error.param is None or error.param in error.message
-    return {"error": error.message if is_named else f"{error.param}: {error.message}"}
+    return {"error": named_message(error)}
 
 
 def encode_error(error: ServerError) -> Response:

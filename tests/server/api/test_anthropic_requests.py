@@ -361,6 +361,7 @@ async def test_the_key(headers: dict[str, str], status: int) -> None:
         assert reply.status_code == status
         if status == 401:
             assert reply.json()["error"]["type"] == "authentication_error"
+            assert reply.headers["www-authenticate"] == "Bearer"
 
 
 async def test_models_have_this_shape_for_this_dialects_clients(served: Served) -> None:
