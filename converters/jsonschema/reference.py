@@ -14,6 +14,7 @@ from converters.errors import InvalidSource, LimitExceeded, UnsupportedFeature
 from converters.jsonschema.draft import is_before, named_draft
 
 MAX_DEPTH = 1000
+"""Levels that schemas nest: pointers grow with the depth, so all of them by its square."""
 
 ONE_SCHEMA = frozenset(
     [
@@ -36,13 +37,22 @@ SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A schema in the document: its JSON, its pointer, the base URI and the draft that count there, and how deep it stands."""
+    """A schema in the document: its JSON, its pointer, the base URI and the draft that count there.
+
+    `depth`: how many schemas stand above it, up to the root or to where a reference leads.
+    """
 
     json: object = field(repr=False)
     pointer: str
     base: str
     draft: Draft
     depth: int = 0
+
+    def below(self, json: object, pointer: str, base: str, draft: Draft) -> Location:
+        """A schema in this one, with no other between them. Raises LimitExceeded where schemas nest too deep."""
+        if self.depth == MAX_DEPTH:
+            raise LimitExceeded(f"schemas nest deeper than {MAX_DEPTH} levels", limit="nesting", value=MAX_DEPTH)
+        return Location(json, pointer, base, draft, self.depth + 1)
 
 
 @dataclass(slots=True)
@@ -65,20 +75,19 @@ class Document:
 
     def locate(self, pointer: str) -> Location:
         """The schema at `pointer`, found from the root. KeyError when there is none."""
-        at = Location(self.root, "", self._bases.get("", ""), self._drafts[""])
+        json, walked, base, draft = self.root, "", self._bases.get("", ""), self._drafts[""]
         for part in pointer.split("/")[1:]:
-            at = self.below(at, _child(at.json, part.replace("~1", "/").replace("~0", "~")), f"{at.pointer}/{part}")
-        return at
+            json = _child(json, part.replace("~1", "/").replace("~0", "~"))
+            walked += f"/{part}"
+            base, draft = self._bases.get(walked, base), self._drafts.get(walked, draft)
+        return Location(json, walked, base, draft)
 
     def below(self, at: Location, json: object, pointer: str) -> Location:
         """What stands at `pointer`, below `at` and with no schema between them; found without a look at the root.
 
-        Raises LimitExceeded where schemas nest too deep: pointers grow with the depth, so all of them by its square.
+        Raises LimitExceeded where schemas nest too deep.
         """
-        depth = at.depth + 1
-        if depth > MAX_DEPTH:
-            raise LimitExceeded(f"schemas nest deeper than {MAX_DEPTH} levels", limit="nesting", value=MAX_DEPTH)
-        return Location(json, pointer, self._bases.get(pointer, at.base), self._drafts.get(pointer, at.draft), depth)
+        return at.below(json, pointer, self._bases.get(pointer, at.base), self._drafts.get(pointer, at.draft))
 
     @property
     def drafts(self) -> set[Draft]:
@@ -122,15 +131,16 @@ class Document:
         return len(self._dynamic.get("\0recursive", ()))
 
     def _index(self) -> None:
-        todo: list[tuple[object, str, str, Draft]] = [(self.root, "", "", self.draft)]
+        todo = [Location(self.root, "", "", self.draft)]
         while todo:
-            schema, pointer, base, draft = todo.pop()
+            at = todo.pop()
+            schema, draft = at.json, at.draft
             if not isinstance(schema, Mapping):
                 continue
-            if pointer and (named := named_draft(schema)) is not None and named != draft:
-                draft = self._drafts[pointer] = named
-            base = self._name(schema, pointer, base, draft)
-            todo.extend((child, pointer + suffix, base, draft) for child, suffix in subschemas(schema))
+            if at.pointer and (named := named_draft(schema)) is not None and named != draft:
+                draft = self._drafts[at.pointer] = named
+            base = self._name(schema, at.pointer, at.base, draft)
+            todo.extend(at.below(child, at.pointer + suffix, base, draft) for child, suffix in subschemas(schema))
 
     def _name(self, schema: Mapping[str, object], pointer: str, base: str, draft: Draft) -> str:
         if is_before(draft, "2019-09") and isinstance(schema.get("$ref"), str):

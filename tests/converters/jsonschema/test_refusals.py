@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -82,6 +83,30 @@ def test_schemas_that_nest_deeper_are_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(LimitExceeded) as caught:
         compile_constraint(JsonSchema(schema))
     assert (caught.value.limit, caught.value.value) == ("nesting", 1000)
+
+
+def test_names_at_every_level_cost_no_memory() -> None:
+    """Pointers of 20,000 levels would be gigabytes."""
+    schema: dict[str, Any] = {"type": "null"}
+    for n in range(20_000):
+        schema = {"$id": f"x{n}", "type": "object", "properties": {"a": schema}}
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded):
+            compile_constraint(JsonSchema(schema))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_reference_goes_as_deep_as_schemas_nest() -> None:
+    deep: dict[str, Any] = {"type": "null"}
+    for _ in range(600):
+        deep = {"properties": {"a": deep}, "type": "object", "additionalProperties": False}
+    root = {"type": "object", "properties": {"a": deep, "b": {"$ref": "#/properties/a" + "/properties/a" * 600}}}
+    accepts = Matcher.from_tables(compile_constraint(JsonSchema(root)).tables).accepts
+    assert accepts('{"b": null}')
+    assert not accepts('{"b": {}}')
 
 
 def test_ignored_siblings_are_told() -> None:
