@@ -45,7 +45,7 @@ def term_of_key(facts: ObjectFacts, key: str, algebra: Algebra) -> Term:
 def term_in(members: Members, key: str, algebra: Algebra) -> Term:
     """What one node's properties ask of the value of `key`."""
     terms = [term for name, term in members.declared if name == key]
-    terms += [term for pattern, term in members.patterns if algebra.strings.matches(pattern, key)]
+    terms += [term for pattern, term in members.patterns if algebra.strings.matches(members.path, pattern, key)]
     return frozenset().union(*terms) if terms else members.additional
 
 
@@ -165,9 +165,9 @@ def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator
 
 def in_class(some: SomeMember, key: str, algebra: Algebra) -> bool:
     """True when `key` can be the member that `some` asks for."""
-    if key in some.outside_keys or any(algebra.strings.matches(pattern, key) for pattern in some.outside_patterns):
+    if key in some.outside_keys or any(algebra.strings.matches(some.path, pattern, key) for pattern in some.outside_patterns):
         return False
-    if some.pattern is not None and not algebra.strings.matches(some.pattern, key):
+    if some.pattern is not None and not algebra.strings.matches(some.path, some.pattern, key):
         return False
     return algebra.evaluator.satisfies(key, some.names)
 

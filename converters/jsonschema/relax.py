@@ -6,7 +6,8 @@ relaxed by itself, wherever it is embedded, so that a culprit costs one more low
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
@@ -14,7 +15,7 @@ from converters.constraint import JsonSchema, JsonValue
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.expr import Expr, RuleBook
 from converters.grammar.graft import graft
-from converters.jsonschema.reference import ONE_SCHEMA, SCHEMA_LIST, SCHEMA_MAP, escape
+from converters.jsonschema.reference import ONE_SCHEMA, SCHEMA_LIST, SCHEMA_MAP, escape, subschemas
 from converters.limits import Budget, Relaxation
 
 MAX_RELAXATIONS = 64  # of one schema
@@ -24,17 +25,22 @@ Lowered: TypeAlias = tuple[Expr, tuple[str, ...]]
 
 _REVERSING = frozenset(("not", "if", "oneOf", "contains"))
 _COMPANIONS = {
-    "patternProperties": ("additionalProperties", "unevaluatedProperties"),
-    "properties": ("additionalProperties", "unevaluatedProperties"),
-    "prefixItems": ("items", "unevaluatedItems"),
-    "items": ("additionalItems", "unevaluatedItems"),
-    "$ref": ("unevaluatedProperties", "unevaluatedItems"),
-    "allOf": ("unevaluatedProperties", "unevaluatedItems"),
-    "anyOf": ("unevaluatedProperties", "unevaluatedItems"),
-    "oneOf": ("unevaluatedProperties", "unevaluatedItems"),
-    "if": ("then", "else", "unevaluatedProperties", "unevaluatedItems"),
+    "patternProperties": ("additionalProperties",),
+    "properties": ("additionalProperties",),
+    "prefixItems": ("items",),
+    "items": ("additionalItems",),
+    "if": ("then", "else"),
 }
 """What must go too, because it speaks of what the keyword left over."""
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_EVALUATING = frozenset(
+    (
+        *("properties", "patternProperties", "additionalProperties", "prefixItems", "items", "additionalItems", "contains"),
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "if", "then", "else"),
+        *("dependentSchemas", "dependencies", *_UNEVALUATED),
+    )
+)
+"""What may evaluate members or items, wherever it stands: so all that speaks of unevaluated ones goes with it."""
 
 
 def relaxing(
@@ -48,21 +54,55 @@ def relaxing(
             expr, notes = lower(schema, own)
         except (UnsupportedFeature, LimitExceeded) as error:
             wider = without_culprit(schema.schema, error.path or "")
-            if wider is None or len(relaxed) == MAX_RELAXATIONS:
+            if wider is None or len(relaxed) >= MAX_RELAXATIONS:
                 raise
             schema = replace(schema, schema=cast(JsonValue, wider[0]))
-            relaxed.append(Relaxation(wider[1], error.reason))
+            keyword, *others = wider[1]
+            relaxed.append(Relaxation(keyword, error.reason))
+            relaxed += [Relaxation(path, f"it speaks of what {keyword} leaves over: {error.reason}") for path in others]
         else:
             budget.relaxed += relaxed
             return graft(own.build(expr), book, hint), notes
 
 
-def without_culprit(schema: object, path: str) -> tuple[object, str] | None:
-    """The schema without the keyword that `path` points at (or into), and that keyword's pointer; None: there is none."""
-    keyword_path = _culprit(schema, path.split(" ")[0].split("/")[1:])
-    if keyword_path is None:
+def without_culprit(schema: object, path: str) -> tuple[object, list[str]] | None:
+    """The schema without the keyword that `path` points at (or into), and the pointers of what it lacks: that keyword, then
+    its companions. None: there is none."""
+    found = _culprit(schema, path.split(" ")[0].split("/")[1:])
+    if found is None:
         return None
-    return _removed(schema, keyword_path), "".join(f"/{escape(part)}" for part in keyword_path)
+    gone: dict[tuple[str, ...], None] = {}
+    todo = deque([found])
+    while todo:
+        at = todo.popleft()
+        if at not in gone:
+            gone[at] = None
+            todo.extend(_companions(schema, at))
+    for at in sorted(gone, key=len, reverse=True):
+        schema = _removed(schema, at)
+    return schema, ["".join(f"/{escape(part)}" for part in at) for at in gone]
+
+
+def _companions(schema: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Where the companions of the keyword at `path` stand."""
+    *above, keyword = path
+    node = schema
+    for part in above:
+        node = node[part] if isinstance(node, Mapping) else cast("Sequence[object]", node)[int(part)]
+    assert isinstance(node, Mapping)
+    yield from ((*above, name) for name in _COMPANIONS.get(keyword, ()) if name in node)
+    if keyword in _EVALUATING:
+        yield from filter(None, (_culprit(schema, pointer.split("/")[1:]) for pointer in _unevaluated(schema)))
+
+
+def _unevaluated(schema: object) -> Iterator[str]:
+    """The pointers of all keywords that speak of unevaluated members or items."""
+    todo = [(schema, "")]
+    while todo:
+        node, pointer = todo.pop()
+        if isinstance(node, Mapping):
+            yield from (f"{pointer}/{name}" for name in _UNEVALUATED if name in node)
+            todo.extend((child, pointer + suffix) for child, suffix in subschemas(node))
 
 
 def _culprit(schema: object, parts: Sequence[str]) -> tuple[str, ...] | None:
@@ -98,8 +138,7 @@ def _removed(value: object, path: Sequence[str]) -> object:
     """A copy of `value` without the member at `path`; what isn't on the way is shared."""
     if isinstance(value, Mapping):
         if len(path) == 1:
-            gone = (path[0], *_COMPANIONS.get(path[0], ()))
-            return {key: item for key, item in value.items() if key not in gone}
+            return {key: item for key, item in value.items() if key != path[0]}
         return {key: _removed(item, path[1:]) if key == path[0] else item for key, item in value.items()}
     assert isinstance(value, (list, tuple))
     return [_removed(item, path[1:]) if i == int(path[0]) else item for i, item in enumerate(value)]

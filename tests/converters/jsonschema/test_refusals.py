@@ -126,6 +126,41 @@ def test_ignored_siblings_are_told() -> None:
         ({"properties": {"a": {"$ref": "http://x/y", "type": "null"}}, "type": "object"}, ["/properties/a/$ref"], '{"a":null}'),
         ({"type": "string", "not": {"pattern": r"(a)\1"}}, ["/not"], '"aa"'),
         ({"type": "string", "pattern": r"(a)\1", "minLength": 1}, ["/pattern"], '"b"'),
+        (
+            {"type": "object", "patternProperties": {r"(a)\1": {}}, "additionalProperties": False},
+            ["/additionalProperties", "/patternProperties"],
+            '{"aa": 1}',
+        ),
+        (
+            {"type": "object", "properties": {"b": {}}, "patternProperties": {r"(a)\1": {"type": "null"}}},
+            ["/patternProperties"],
+            '{"aa": 1}',
+        ),
+        (
+            {"prefixItems": [{}, {"$ref": "http://x/y"}, {}], "items": False, "type": "array"},
+            ["/prefixItems/1/$ref"],
+            "[1, 2, 3]",
+        ),
+        (
+            {"allOf": [{"$ref": "http://x/y"}], "properties": {"a": {}}, "type": "object", "unevaluatedProperties": False},
+            ["/allOf/0/$ref", "/unevaluatedProperties"],
+            '{"b": 1}',
+        ),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "http://x/y"}}, "type": "object", "unevaluatedProperties": False},
+            ["/$defs/a/$ref", "/unevaluatedProperties"],
+            '{"b": 1}',
+        ),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"$ref": "http://x/y"}},
+                "not": {"unevaluatedProperties": False, "required": ["b"]},
+                "type": "object",
+            },
+            ["/$defs/a/$ref", "/not"],
+            '{"b": 1}',
+        ),
     ],
 )  # fmt: skip
 def test_a_lenient_compile_lists_what_it_leaves_out(schema: Any, paths: list[str], accepted: str) -> None:
