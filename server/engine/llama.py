@@ -21,6 +21,7 @@ from server.engine.backend import BackendError, Batch, EmbeddingContext, Grammar
 from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
+from server.engine.llama_batch import NativeBatch
 from server.engine.llama_embedding import NativeEmbeddings, is_causal, pooling_of, rank_frame
 from server.engine.llama_vocabulary import LlamaVocabulary
 from server.engine.logprobs import score_row
@@ -246,14 +247,14 @@ class LlamaBackend:
         self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
         self.n_batch = max(spec.n_batch, spec.n_slots)
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
+        is_on_gpu = spec.n_gpu_layers != 0 and lib.llama_supports_gpu_offload()
+        self._flash_attention = lib.LLAMA_FLASH_ATTN_TYPE_AUTO if is_on_gpu else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._governor = ThreadGovernor(spec.n_threads or default_threads())
         self._n_threads = self._governor.n_threads
         self._generates = not spec.embedding and is_causal(self._metadata())
         self._context = self._open(spec) if self._generates else None
         self._memory = lib.llama_get_memory(self._context) if self._generates else None
-        self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
-        for position in range(self.n_batch):
-            self._batch.n_seq_id[position] = 1
+        self._batch = NativeBatch(lib, self.n_batch)
         self._rows: dict[int, NDArray[np.float32]] = {}  # views of llama.cpp's output rows by address
         self._candidates = NativeCandidates(self.vocabulary.n_tokens)
         self._scratch = NativeCandidates(self.vocabulary.n_tokens)
@@ -280,8 +281,7 @@ class LlamaBackend:
         params.n_outputs_max = self.n_outputs
         params.n_threads = params.n_threads_batch = self._n_threads
         params.kv_unified = False
-        if spec.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload():
-            params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.flash_attn_type = self._flash_attention
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             wanted = f"{params.n_ctx} tokens ({spec.n_slots} slots of {self._n_ctx_slot})"
@@ -337,15 +337,7 @@ class LlamaBackend:
     # -- decoding
 
     def decode(self, batch: Batch) -> None:
-        native = self._batch
-        native.n_tokens = len(batch)
-        for i, (token, position, seq_id, output) in enumerate(
-            zip(batch.tokens, batch.positions, batch.seq_ids, batch.outputs, strict=True)
-        ):
-            native.token[i] = token
-            native.pos[i] = position
-            native.seq_id[i][0] = seq_id
-            native.logits[i] = output
+        native = self._batch.filled(batch)
         n_threads = self._use_threads(len(batch))
         begun = time.monotonic()
         code = lib.llama_decode(self._context, native)
@@ -398,9 +390,17 @@ class LlamaBackend:
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
 
     def open_embeddings(self, n_ctx: int, n_batch: int, n_sequences: int, *, is_pooled: bool) -> EmbeddingContext:
-        size = (n_ctx, n_batch, n_sequences)
-        pooling = self.info.pooling
-        return NativeEmbeddings(lib, self._model, *size, is_pooled=is_pooled, pooling=pooling, n_threads=self._n_threads)
+        return NativeEmbeddings(
+            lib,
+            self._model,
+            n_ctx,
+            n_batch,
+            n_sequences,
+            is_pooled=is_pooled,
+            pooling=self.info.pooling,
+            n_threads=self._n_threads,
+            flash_attention=self._flash_attention,
+        )
 
     def set_busy(self, busy: bool) -> None:
         self._governor.is_busy = busy
