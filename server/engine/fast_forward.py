@@ -1,7 +1,7 @@
 """Forced text (spec section 8.3): where a grammar leaves one continuation, its tokens need no drawing.
 
-The one space that JSON may have after `,` and `:` would end every such run. So the first of each, which the model chooses, sets
-the style of the reply: from then on the other spelling isn't permitted, by us, though the grammar has it.
+The one space that JSON may have after `,` and `:` would end every such run. So the first place for one, which the model fills,
+sets the style of the reply, for both: from then on the other spelling isn't permitted, by us, though the grammar has it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from converters.grammar.charset import CharSet
 from converters.grammar.match import Matcher, State
@@ -20,8 +19,6 @@ _MOST_TOKENS = 256  # of one run
 _MOST_CHARS = 512  # that are tokenized at once: of a long word that takes long
 _SEPARATORS = (",", ":")
 _SPACE = CharSet.of(" ")
-
-Style: TypeAlias = tuple[bool | None, bool | None]
 
 
 class Beginnings:
@@ -40,24 +37,16 @@ class Beginnings:
 class Spacing:
     """Whether a space follows `,` and `:` in a reply; None until the model has chosen."""
 
-    comma: bool | None = None
-    colon: bool | None = None
+    is_spaced: bool | None = None
 
-    @property
-    def style(self) -> Style:
-        """Both."""
-        return self.comma, self.colon
+    def permits(self, choices: Iterable[bool]) -> bool:
+        """Whether these choices agree, with one another and with what was chosen."""
+        return len({self.is_spaced, *choices} - {None}) < 2
 
-    def after(self, separator: str) -> bool | None:
-        """What was chosen there."""
-        return self.comma if separator == "," else self.colon
-
-    def learn(self, separator: str, is_spaced: bool) -> None:
-        """Take a choice; the first of each separator counts."""
-        if separator == "," and self.comma is None:
-            self.comma = is_spaced
-        elif separator == ":" and self.colon is None:
-            self.colon = is_spaced
+    def learn(self, choices: Iterable[bool]) -> None:
+        """Take choices; the first one of a reply counts."""
+        if self.is_spaced is None:
+            self.is_spaced = next(iter(choices), None)
 
 
 class FastForward:
@@ -67,7 +56,7 @@ class FastForward:
         self._matcher = matcher
         self._speller = speller
         self._ids = ids
-        self._tokens: dict[tuple[State, str, Style], tuple[int, ...]] = {}
+        self._tokens: dict[tuple[State, bool, bool | None], tuple[int, ...]] = {}
         self._optional: dict[State, bool] = {}
         speller.settled(b" ", True)  # what it looks up takes a while to make: not in the step loop
 
@@ -76,7 +65,7 @@ class FastForward:
 
         Their text is tokenized alone; the end of it that a longer token might begin with is left to be drawn.
         """
-        key = state, last if last in _SEPARATORS else "", spacing.style
+        key = state, last in _SEPARATORS, spacing.is_spaced
         known = self._tokens.get(key)
         if known is None:
             known = tuple(self._find(state, last, spacing)) if state.partial is None else ()
@@ -85,15 +74,14 @@ class FastForward:
             self._tokens[key] = known
         return known
 
-    def separations(self, state: State, last: str, text: str) -> Iterator[tuple[str, bool]]:
-        """For each place in `text`, written in `state`, where a space is possible and not necessary: the separator before it,
-        and whether there is one."""
+    def separations(self, state: State, last: str, text: str) -> Iterator[bool]:
+        """For each place in `text`, written in `state`, where a space is possible and not necessary: whether there is one."""
         at: State | None = state
         for char in text:
             if at is None:
                 return
             if last in _SEPARATORS and self._is_optional_space(at):
-                yield last, char == " "
+                yield char == " "
             at, last = self._matcher.advance(at, char), char
 
     def _find(self, state: State, last: str, spacing: Spacing) -> list[int]:
@@ -124,9 +112,9 @@ class FastForward:
 
     def _separation(self, state: State, last: str, spacing: Spacing) -> str:
         """The character that the reply's style leaves where a space is optional."""
-        if last not in _SEPARATORS or (is_spaced := spacing.after(last)) is None or not self._is_optional_space(state):
+        if last not in _SEPARATORS or spacing.is_spaced is None or not self._is_optional_space(state):
             return ""
-        if is_spaced:
+        if spacing.is_spaced:
             return " "
         others = self._matcher.next_chars(state) - _SPACE
         return chr(others.first) if others == CharSet.span(others.first, others.first) else ""

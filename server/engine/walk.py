@@ -51,8 +51,7 @@ class Walk:
         """Whether `token` may come next."""
         if self._after(token) is None:
             return False
-        spacing = self.spacing
-        return all(spacing.after(separator) in (None, is_spaced) for separator, is_spaced in self._separations(token))
+        return self.spacing.permits(self._separations(token))
 
     def may_end(self) -> bool:
         """Whether the text so far is a sentence."""
@@ -71,12 +70,11 @@ class Walk:
 
     def _note(self, token: int) -> None:
         """Learn how the reply is spaced."""
-        for separator, is_spaced in self._separations(token):
-            self.spacing.learn(separator, is_spaced)
-        text = self._speller.piece(token).decode("utf-8", "ignore")
+        self.spacing.learn(self._separations(token))
+        text = (self._half + self._speller.piece(token)).decode("utf-8", "ignore")
         self._last = text[-1:] or self._last
 
-    def _separations(self, token: int) -> Iterator[tuple[str, bool]]:
+    def _separations(self, token: int) -> Iterator[bool]:
         """What `token` says where a space is possible and not necessary."""
         text = self._speller.piece(token).decode("utf-8", "ignore")
         if self._forward is None or not ("," in text or ":" in text or self._last in (",", ":")):

@@ -139,20 +139,38 @@ def test_the_first_space_decides(bpe: Bench, spaced: bool) -> None:
     walk = walk_of(bpe, JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "minItems": 4, "maxItems": 4}))
     gap, other = (" ", "") if spaced else ("", " ")
     assert take(bpe, walk, f"[1,{gap}2")
-    assert walk.spacing == Spacing(comma=spaced)
+    assert walk.spacing == Spacing(spaced)
     assert take(bpe, walk, ",")
     assert not take(bpe, walk, other + ("1" if not other else ""))
     assert take(bpe, walk, f"{gap}1,{gap}1]")
 
 
-def test_colons_and_commas_are_learned_apart_and_given_up_for_a_completion(bpe: Bench) -> None:
+@pytest.mark.parametrize("spaced", [False, True])
+def test_the_first_colon_decides_for_commas_too_until_a_completion_gives_it_up(bpe: Bench, spaced: bool) -> None:
+    gap, other = (" ", "") if spaced else ("", " ")
     walk = walk_of(bpe, JsonSchema(OBJECT))
-    assert take(bpe, walk, '{"key_0": null,"key_1"')
-    assert walk.spacing == Spacing(comma=False, colon=True)
-    assert forced_text(bpe, walk) in ("", ":", ": "), "as far as no longer token begins so"
+    assert take(bpe, walk, f'{{"key_0":{gap}null')
+    assert walk.spacing == Spacing(spaced)
+    assert take(bpe, walk, ",")
+    assert forced_text(bpe, walk).startswith(f'{gap}"key_')
+    assert not take(bpe, walk, f'{other}"' if spaced else other)
     assert walk.relax()
     assert walk.forced() == ()
-    assert take(bpe, walk, ":null, ")
+    assert take(bpe, walk, f'{other}"key_1":{gap}null,{gap}"key_2":{other}')
+
+
+def test_the_first_comma_decides_for_colons_too(bpe: Bench) -> None:
+    walk = walk_of(bpe, JsonSchema({"type": "array", "prefixItems": [{"const": 1}, OBJECT], "minItems": 2, "items": False}))
+    assert take(bpe, walk, '[1,{"key_0":')
+    assert walk.spacing == Spacing(False)
+    assert not take(bpe, walk, " ")
+    assert take(bpe, walk, "0")
+
+
+def test_what_follows_half_a_character_is_no_separation(bpe: Bench) -> None:
+    walk = walk_of(bpe, Regex("a,𐍈 ?b"))
+    assert take(bpe, walk, "a,𐍈 b")
+    assert walk.spacing == Spacing()
 
 
 @pytest.mark.parametrize("text", ["a, b", "a,b"])
@@ -163,14 +181,16 @@ def test_a_space_that_changes_what_follows_is_no_style(bpe: Bench, text: str) ->
 
 
 def test_spacing_is_per_choice(bench: Bench) -> None:
-    bench.add(1, JsonSchema(OBJECT), n=4)
+    bench.add(1, JsonSchema(OBJECT), n=24)
     while bench.core.has_work:
         bench.step()
+    styles = set()
     for text in bench.texts[1]:
         json.loads(text)
-        for separator in ":,":
-            gaps = set(re.findall(rf"{separator}( ?)[\"0-9n]", text))
-            assert len(gaps) == 1, text
+        gaps = set(re.findall(r"[:,]( ?)[\"0-9n]", text))
+        assert len(gaps) == 1, text
+        styles |= gaps
+    assert styles == {"", " "}
 
 
 # ---- what is decoded
