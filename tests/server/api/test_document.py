@@ -52,6 +52,8 @@ def test_every_route_that_takes_a_body_says_what_is_in_it(document: dict[str, An
         ("/v1/messages", {"messages": HI, "max_tokens": 5, "stop_sequences": ["x"], "system": [{"type": "text", "text": "s"}]}),
         ("/api/chat", {"messages": HI, "options": {"num_predict": 5, "stop": ["x"]}, "keep_alive": "5m", "think": False}),
         ("/api/generate", {"prompt": "hi", "format": "json", "keep_alive": 0}),
+        ("/v1/messages", {"messages": HI, "max_tokens": 5, "output_config": {"effort": "max"}}),
+        ("/v1/completions", {"prompt": "a", "guided_json": {"const": 1}, "formats": "assert", "whitespace": "default"}),
         ("/tokenize", {"content": "a", "with_pieces": True}),
     ],
 )
@@ -70,6 +72,7 @@ async def test_what_fits_is_taken(served: Served, document: dict[str, Any], path
         ("/v1/embeddings", {"encoding_format": "float"}),
         ("/v1/responses", {"input": 5}),
         ("/v1/messages", {"messages": HI}),
+        ("/v1/completions", {"prompt": "a", "guided_json": {"const": 1}, "formats": "assertion"}),
         ("/api/chat", {"messages": HI, "options": {"top_k": "many"}}),
     ],
 )
@@ -80,3 +83,15 @@ async def test_what_does_not_fit_is_refused_in_the_documented_shape(
     reply = await served.client.post(path, json=fields)
     assert reply.status_code == 400
     jsonschema.validate(reply.json(), error_schema(path))
+
+
+def test_each_api_has_its_own_names_for_stop_strings(document: dict[str, Any]) -> None:
+    """A field that a route would ignore is in no document of it."""
+    for path, name, other in (
+        ("/v1/messages", "stop_sequences", "stop"),
+        ("/v1/responses", "stop", "stop_sequences"),
+        ("/v1/embeddings", "dimensions", "stop"),
+    ):
+        fields = body_schema(document, path)["properties"]
+        assert name in fields
+        assert other not in fields
