@@ -218,6 +218,11 @@ def check_size(text: str, path: str, limit: int, limit_name: str) -> None:
         )
 
 
+def _parse(text: str, path: str, request: _Request) -> JsonValue:
+    limits = request.limits
+    return parse_json_text(text, max_depth=limits.json_depth, max_values=limits.json_values, param=path)
+
+
 def check_json_size(value: JsonValue, path: str, limit: int, limit_name: str) -> None:
     """The same for a JSON value's text; of a huge one nothing is written out."""
     if has_more_values(value, limit):
@@ -245,7 +250,7 @@ def _schema(value: JsonValue, path: str, request: _Request) -> JsonSchema:
     """A schema as object, boolean, or JSON text."""
     if isinstance(value, str):
         check_size(value, path, request.limits.schema_bytes, "schema_bytes")
-        value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
+        value = _parse(value, path, request)
     if not isinstance(value, Mapping | bool):
         raise wrong_type(path, "a JSON Schema (an object, or its JSON text)", value)
     check_json_size(value, path, request.limits.schema_bytes, "schema_bytes")
@@ -283,7 +288,7 @@ def _structural_tag(value: JsonValue, path: str, request: _Request) -> Structura
     """A structural tag as object or JSON text."""
     if isinstance(value, str):
         check_size(value, path, request.limits.schema_bytes, "schema_bytes")
-        value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
+        value = _parse(value, path, request)
     spec = _object(value, path)
     check_json_size(spec, path, request.limits.schema_bytes, "schema_bytes")
     return StructuralTag(spec)
@@ -347,7 +352,7 @@ def _read_legacy(field: _Field, request: _Request) -> _Reading:
 def _legacy_choice(value: JsonValue, path: str, request: _Request) -> Choice:
     if isinstance(value, str):
         check_size(value, path, 2 * request.limits.choice_bytes, "choice_bytes")
-        value = parse_json_text(value, max_depth=request.limits.json_depth, param=path)
+        value = _parse(value, path, request)
     return _choice(value, path, request)
 
 

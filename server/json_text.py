@@ -51,7 +51,7 @@ def parse_json(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidJson(f"{what} is not valid UTF-8 (byte {error.start})", param=param) from None
-    is_large = len(data) > LARGE_BYTES
+    is_large = len(data) > min(LARGE_BYTES, 2 * max_values)  # a value and what parts it from the next are two bytes or more
     if not is_large:
         _check_depth(data, max_depth, what, param)
     try:
@@ -70,9 +70,9 @@ def parse_json(
     return value
 
 
-def parse_json_text(text: str, *, max_depth: int, param: str) -> JsonValue:
+def parse_json_text(text: str, *, max_depth: int, max_values: int = _MAX_VALUES, param: str) -> JsonValue:
     """The same for a JSON text inside a request's string field `param`."""
-    return parse_json(text.encode("utf-8"), max_depth=max_depth, what=param, param=param)
+    return parse_json(text.encode("utf-8"), max_depth=max_depth, max_values=max_values, what=param, param=param)
 
 
 def has_more_values(value: JsonValue, most: int) -> bool:

@@ -78,7 +78,7 @@ def _part_text(value: JsonValue, path: str) -> str:
 def parse_arguments(text: str, limits: RequestLimits, path: str) -> JsonValue:
     """A call's arguments as a value, which templates want; a model's broken text stays text."""
     try:
-        return parse_json_text(text, max_depth=limits.json_depth, param=path)
+        return parse_json_text(text, max_depth=limits.json_depth, max_values=limits.json_values, param=path)
     except InvalidJson:
         return text
 

@@ -61,6 +61,13 @@ def test_the_number_of_values_is_bounded() -> None:
     assert not has_more_values(value, 9)  # two of them keys
 
 
+@pytest.mark.parametrize(("data", "n"), [(b"[1,2,3]", 4), (b'{"a":1}', 2), (b"[[[]]]", 3), (b"[" + b"0," * 99 + b"0]", 101)])
+def test_a_small_limit_of_values_holds_for_small_texts(data: bytes, n: int) -> None:
+    assert parse_json(data, max_depth=9, max_values=n) == json.loads(data)
+    with pytest.raises(InvalidJson, match="json_values"):
+        parse_json(data, max_depth=9, max_values=n - 1)
+
+
 @pytest.mark.parametrize(
     ("data", "value"),
     [
