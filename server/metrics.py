@@ -48,7 +48,7 @@ class ModelTotals:
     prompt_s: float = 0.0
     decode_s: float = 0.0
     n_loads: int = 0
-    n_deaths: int = 0
+    n_lost_requests: int = 0
     first_token_s: Histogram = field(default_factory=lambda: Histogram(LONG_S))
 
 

@@ -113,7 +113,7 @@ class ActiveEngine:
                     self._count(run, event)
                     yield event
             except EngineDied:
-                self._totals.n_deaths += 1
+                self._totals.n_lost_requests += 1
                 raise
             finally:
                 del self._runs[id(run)]
@@ -144,7 +144,11 @@ class ActiveEngine:
         with self._use():
             self._on_run()
             self._totals.n_requests += 1
-            vectors = await self._engine.embed(inputs, is_ranking=is_ranking)
+            try:
+                vectors = await self._engine.embed(inputs, is_ranking=is_ranking)
+            except EngineDied:
+                self._totals.n_lost_requests += 1
+                raise
             self._totals.n_embedded_tokens += sum(map(len, inputs))
             return vectors
 

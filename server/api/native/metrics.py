@@ -34,7 +34,7 @@ _TOTALS: Sequence[tuple[str, str, Read]] = (
     ("tokens_rejected", "Drawn tokens that a grammar refused.", lambda m: m.n_rejected_tokens),
     ("embedded_tokens", "Tokens of inputs to embeddings and ranks.", lambda m: m.n_embedded_tokens),
     ("model_loads", "How often a model's process was started on demand.", lambda m: m.n_loads),
-    ("requests_lost", "Requests that ended because the model's process died.", lambda m: m.n_deaths),
+    ("requests_lost", "Requests that ended because the model's process died.", lambda m: m.n_lost_requests),
 )
 """Counters by model: name, help, how it is read from ModelTotals."""
 
