@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from server.models.errors import ModelError
 from server.models.gguf import check_gguf, find_parts
 
 
@@ -23,8 +24,11 @@ class LocalSource:
         return LocalSource(text, (base / Path(text).expanduser()).absolute())
 
     def locate(self) -> tuple[Path, ...]:
-        """All files of the model, first part first. Raises ModelFileMissing and NotGguf."""
-        parts = find_parts(self.path)
-        for part in parts:
-            check_gguf(part)
+        """All files of the model, first part first. Raises ModelFileMissing, NotGguf, ModelError for what may not be read."""
+        try:
+            parts = find_parts(self.path)
+            for part in parts:
+                check_gguf(part)
+        except OSError as error:
+            raise ModelError(f"can't read {self.path}: {error.strerror or error}") from error
         return parts

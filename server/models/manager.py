@@ -28,7 +28,7 @@ from server.models.catalogue import Catalogue, ModelEntry
 from server.models.details import read_details
 from server.models.errors import ModelError
 from server.models.local import LocalSource
-from server.models.memory import memory_of, physical_bytes
+from server.models.memory import memory_of, usable_bytes
 from server.models.metadata import UnreadableHeader
 from server.models.progress import Meter
 from server.models.store import Store
@@ -162,7 +162,7 @@ class Manager:
         self._make_engine = make_engine
         self._preload = preload or (catalogue.default.alias,)
         self._grace_s = grace_s
-        self._max_bytes = settings.max_memory_bytes or physical_bytes()
+        self._max_bytes = settings.max_memory_bytes or usable_bytes()
         self._slots: dict[str, _Slot] = {}
         self._starting: list[asyncio.Task[LoadedModel]] = []
         self._stopping: set[asyncio.Task[None]] = set()

@@ -13,7 +13,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _SHARE = 0.8  # of the machine's memory; the rest is for the system and for what isn't counted
 
 
-def physical_bytes() -> float:
+def usable_bytes() -> float:
     """What models may take together where nothing else is said: most of this machine's, or container's, memory.
 
     Infinite where it can't be told.

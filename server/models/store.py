@@ -127,8 +127,8 @@ class Store:
         folder = self.folder(entry.source)
         if not folder.exists():
             return 0
-        n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         try:
+            n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             with _locked(folder, None):
                 (folder / _MANIFEST).unlink(missing_ok=True)  # first: from here on the model counts as not there
                 for path in folder.iterdir():

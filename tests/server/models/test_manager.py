@@ -387,3 +387,18 @@ async def test_loading_can_be_begun_without_waiting(manager: Manager, garage: Ga
     assert len(garage.made) == 1
     with pytest.raises(ModelNotFound):
         manager.load("nobody")
+
+
+async def test_a_file_that_may_not_be_read_is_the_models_failure(
+    manager: Manager, garage: Garage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("server.models.local.check_gguf", refuse)
+    garage.gate.set()
+    with pytest.raises(EngineStartFailed, match=r"b\.gguf: Permission denied"):
+        await manager.engine("b")
+    with pytest.raises(EngineStartFailed, match="Permission denied"):
+        _ = [step async for step in manager.pull("b")]
+    assert (await manager.describe("b")).details is None

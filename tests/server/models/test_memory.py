@@ -18,10 +18,10 @@ def test_a_container_has_less(
 ) -> None:
     path = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "_CONTAINER_LIMIT", path)
-    whole = memory.physical_bytes()
+    whole = memory.usable_bytes()
     if text is not None:
         path.write_text(text)
-    assert memory.physical_bytes() == (whole if expected is None else expected)
+    assert memory.usable_bytes() == (whole if expected is None else expected)
 
 
 def test_what_a_model_takes(tmp_path: Path) -> None:
