@@ -30,19 +30,29 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "converters.tools": ("converters.jsonschema", "converters.regex", "converters.automata", "converters.grammar"),
     "server.engine": ("converters.grammar",),
-    "server.models": ("server.engine.client", "server.engine.messages"),
-    "server.chat": ("server.engine.client", "server.engine.messages", "server.constraints", "server.compile", "converters"),
-    "server.api": ("server.chat", "server.constraints", "converters.errors", "converters.constraint"),
+    "server.models": ("server.engine.client", "server.engine.messages", "server.metrics", "server.model_status"),
+    "server.chat": (
+        *("server.engine.client", "server.engine.messages", "server.constraints", "server.compile"),
+        *("server.metrics", "server.model_status", "converters"),
+    ),
+    "server.api": (
+        *("server.chat", "server.constraints", "server.metrics", "server.model_status"),
+        *("converters.errors", "converters.constraint"),
+    ),
+    "server.compile": ("server.chat.constraint", "server.engine.channel", "server.engine.worker", "converters"),
     "server.bench": (),
     "server.constraints": ("converters", "server.chat.types"),
+    "server.model_status": ("server.engine.messages",),
+    "server.metrics": (),
+    "server.json_text": ("server.large_json", "converters.constraint"),
+    "server.large_json": (),
+    "server.settings": (),
+    "server.errors": (),
 }
 
 COMMON: dict[str, tuple[str, ...]] = {
     "converters": ("converters.constraint", "converters.errors", "converters.limits", "converters.options"),
-    "server": (
-        *("server.errors", "server.settings", "server.json_text", "server.metrics", "server.model_status"),
-        "converters.limits",
-    ),
+    "server": ("server.errors", "server.settings", "server.json_text", "converters.limits"),
 }
 
 DIALECTS = ("openai", "responses", "anthropic", "ollama", "native", "vectors")
