@@ -157,7 +157,7 @@ def task_test(arguments: Sequence[str]) -> None:
 
 
 def task_fast(arguments: Sequence[str]) -> None:
-    """run the tests that need no model: under a minute"""
+    """run the tests that need no model: about two minutes"""
     _pytest("not live and not client and not conformance and not bench", arguments)
 
 
