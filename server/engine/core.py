@@ -36,7 +36,7 @@ from server.engine.messages import (
     StepOutput,
     TextChunk,
 )
-from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share, group_shares
+from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share, group_equals, group_shares
 from server.engine.sequence import Job, Sequence
 from server.engine.slots import Inspection
 from server.engine.spelling import Speller
@@ -131,7 +131,8 @@ class Core:
 
     def _admit(self) -> None:
         for sequence in self._scheduler.admit(self._cells.choose):
-            self._begin(sequence)
+            if sequence.is_running:  # one before it may have ended the request
+                self._begin(sequence)
 
     def _begin(self, sequence: Sequence) -> None:
         """A choice got its slot. One that comes after its prompt was read starts from the kept logits."""
@@ -155,13 +156,9 @@ class Core:
 
         One token has other sums than several, so how many a sequence decodes at a time must not depend on the others.
         """
-        groups: dict[int, list[Sequence]] = {}
-        for sequence in sequences:
-            groups.setdefault(len(sequence.next_tokens), []).append(sequence)
-        for n_tokens, group in groups.items():
-            n_most = max(1, self._backend.n_batch // n_tokens)
-            for start in range(0, len(group), n_most):
-                self._decode_group(group[start : start + n_most])
+        for group in group_equals(sequences, lambda sequence: len(sequence.next_tokens), self._backend.n_batch):
+            if running := [sequence for sequence in group if sequence.is_running]:  # a group that failed may end others
+                self._decode_group(running)
 
     def _decode_group(self, sequences: list[Sequence]) -> None:
         batch = Batch()
@@ -172,8 +169,7 @@ class Core:
                 self._advance(sequence, self._backend.logits(row))
 
     def _read(self, shares: list[Share]) -> None:
-        """Chunks of prompts that are as long as one another, in one batch: llama.cpp then takes each for itself, so that its
-        numbers don't depend on who else is read."""
+        """Chunks of prompts that are as long as one another, in one batch."""
         batch = Batch()
         for share in shares:
             job = share.job
@@ -245,7 +241,7 @@ class Core:
                 self._go_on(sequence, logits)
         except Exception as error:
             logger.exception("request %d, choice %d failed", sequence.job.id, sequence.index)
-            if sequence in sequence.job.running:
+            if sequence.is_running:
                 self._fail(sequence, f"internal error: {type(error).__name__}: {error}")
 
     def _go_on(self, sequence: Sequence, logits: Logits) -> None:
@@ -393,6 +389,7 @@ class Core:
                 self._cells.release(sequence)
             else:
                 self._cells.clear(sequence)
+        job.running.clear()
         job.free_samplers()
 
 

@@ -8,8 +8,9 @@ running goes first, the older of two equals: a request with many choices takes t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from server.engine.prefix import LEAST_REUSED
 from server.engine.sequence import Job, Sequence
@@ -17,6 +18,8 @@ from server.engine.text import TextAssembler
 
 _PAYING_CHUNK = 32  # tokens; a smaller batch costs more a token
 _LEAST_CHUNK = 2  # llama.cpp's sums differ between one token and several, but not among several
+
+Item = TypeVar("Item")
 
 
 class QueueIsFull(Exception):
@@ -178,14 +181,24 @@ class Scheduler:
 
 
 def group_shares(shares: list[Share], n_batch: int) -> list[list[Share]]:
-    """The shares that can be read in one batch: as long as one another, and not scored, whose every token has its output."""
-    groups: dict[tuple[int, int], list[Share]] = {}
-    for share in sorted(shares, key=lambda share: share.job.lead.seq_id):  # a batch's sequences stand in rising order
-        groups.setdefault((share.n_tokens, share.job.id if share.job.wants_scores else -1), []).append(share)
+    """The shares that are read in one batch. One that is scored, whose every token has its output, is read alone."""
+    in_order = sorted(shares, key=lambda share: share.job.lead.seq_id)  # a batch's sequences stand in rising order
+    alone = [[share] for share in in_order if share.job.wants_scores]
+    return [*alone, *group_equals([s for s in in_order if not s.job.wants_scores], lambda share: share.n_tokens, n_batch)]
+
+
+def group_equals(items: Iterable[Item], n_tokens: Callable[[Item], int], n_batch: int) -> list[list[Item]]:
+    """The items that can share a batch: those that have as many tokens as one another, as many as it has room for.
+
+    llama.cpp then takes each for itself, so that its numbers don't depend on who else is there.
+    """
+    groups: dict[int, list[Item]] = {}
+    for item in items:
+        groups.setdefault(n_tokens(item), []).append(item)
     return [
         group[start : start + n_most]
-        for (n_tokens, _), group in groups.items()
-        for n_most in [max(1, n_batch // n_tokens)]
+        for size, group in groups.items()
+        for n_most in [max(1, n_batch // size)]
         for start in range(0, len(group), n_most)
     ]
 

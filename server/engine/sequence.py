@@ -111,6 +111,11 @@ class Sequence:
         return self.job.max_new - self.n_tokens
 
     @property
+    def is_running(self) -> bool:
+        """Whether neither the choice nor its request has ended."""
+        return self in self.job.running
+
+    @property
     def can_decode(self) -> bool:
         """Whether there are tokens to run the model on."""
         return bool(self.next_tokens)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.engine.backend import BackendError
 from server.engine.core import Core
 from server.engine.intake import Intake, Refusal
 from server.engine.messages import (
@@ -503,6 +504,23 @@ def test_a_request_is_the_same_alone_and_beside_others() -> None:
         return [bench.text(1, index) for index in range(3)]
 
     assert texts(0) == texts(5)
+
+
+def test_later_choices_that_can_not_be_begun_end_their_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FakeBackend(n_slots=3, script=lambda seed: "xxx"))
+    bench.add(1, n=6)
+    bench.step()
+
+    def fail(self: FakeBackend, seq_id: int, saved: object) -> None:
+        raise BackendError("the fake was told to fail")
+
+    monkeypatch.setattr(FakeBackend, "load_sequence", fail)
+    bench.run()
+    assert [failed.index for failed in bench.failures(1)] == [None]
+    bench.add(2)
+    bench.run()
+    assert len(bench.finished(2)) == 1
+    assert bench.is_clean()
 
 
 def test_a_bug_in_one_choice_s_sampler_ends_that_choice_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from converters import Constraint, Gbnf, JsonSchema, Regex, compile_constraint
 from converters.grammar.match import Matcher
-from server.engine.backend import Batch
+from server.engine.backend import BackendError, Batch
 from server.engine.core import Core
 from server.engine.fast_forward import Beginnings, FastForward, Spacing
 from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
-from server.engine.messages import EngineRequest, Finished, FinishReason, ModelSpec, PutGrammar, Sampling, TextChunk
+from server.engine.messages import EngineRequest, Failed, Finished, FinishReason, ModelSpec, PutGrammar, Sampling, TextChunk
 from server.engine.spelling import Speller
 from server.engine.walk import Walk
 
@@ -58,6 +58,7 @@ class Bench:
         self.texts: dict[int, list[str]] = {}
         self.ends: dict[int, Finished] = {}
         self.chunks: list[TextChunk] = []
+        self.failures: list[int] = []
 
     def add(self, id: int, constraint: Constraint, *, on: bool = True, n: int = 1, **fields: Any) -> None:
         key = repr(constraint)
@@ -75,6 +76,8 @@ class Bench:
                 self.chunks.append(event)
             if isinstance(event, Finished):
                 self.ends[event.id] = event
+            if isinstance(event, Failed):
+                self.failures.append(event.id)
 
     def ask(self, constraint: Constraint, **fields: Any) -> tuple[str, Finished]:
         self.add(1, constraint, **fields)
@@ -223,6 +226,27 @@ def test_long_runs_are_cut(bpe: Bench) -> None:
     assert len(text) == 242
     assert end.n_forced_tokens > 50
     assert max(n for n, _ in bpe.backend.shapes) <= 32
+
+
+def test_a_decode_that_fails_ends_its_request_once_and_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choices of a request may be in several decodes of a step."""
+    bench.add(1, JsonSchema(OBJECT), n=3)
+    bench.add(2, JsonSchema(OBJECT))
+    while len({len(sequence.next_tokens) for sequence in bench.core._scheduler.decoding if sequence.job.id == 1}) < 2:
+        bench.step()
+    monkeypatch.setattr(bench.backend, "decode", lambda batch: _fail_once(bench, monkeypatch))
+    bench.step()
+    assert 1 in bench.failures
+    while bench.core.has_work:
+        bench.step()
+    assert bench.failures.count(1) == 1
+    assert bench.failures.count(2) + (2 in bench.ends) == 1
+    json.loads(bench.ask(JsonSchema(OBJECT))[0])
+
+
+def _fail_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    raise BackendError("told to fail")
 
 
 def test_the_same_text_alone_and_beside_others(bench: Bench) -> None:
