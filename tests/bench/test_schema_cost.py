@@ -19,6 +19,7 @@ import pytest
 
 from converters import ConversionError, JsonSchema, compile_constraint
 from converters.constraint import Tool, ToolCalls
+from converters.grammar.match import Matcher
 from converters.limits import Limits
 from converters.options import CompileOptions
 from tests.oracle import Oracle
@@ -79,6 +80,12 @@ def test_many_tools_at_once() -> None:
     print(
         f"\n{len(tools)} tools, {size} bytes of schemas: {taken:.2f} s (CPU {cpu:.2f}), grammar of {len(compiled.gbnf)} bytes"
     )
+    matcher = Matcher.from_tables(compiled.tables)
+    opened = [
+        matcher.advance(matcher.start, f'<tool_call>\n{{"name": "{name}", "a') for name in (*[t.name for t in tools], "x")
+    ]
+    assert len(opened) > 1
+    assert [state is not None for state in opened] == [True] * len(tools) + [False]
 
 
 def _compiles(schema: dict[str, Any]) -> bool:

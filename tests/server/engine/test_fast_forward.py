@@ -215,10 +215,10 @@ def test_without_it_every_token_is_drawn(bench: Bench) -> None:
     assert end.n_forced_tokens == 0
 
 
-def test_a_reply_without_a_choice_takes_one_decode_and_one_draw(bpe: Bench) -> None:
+def test_a_reply_without_a_choice_is_hardly_drawn(bpe: Bench) -> None:
     text, end = bpe.ask(JsonSchema({"const": {"the cat sat on": ["the mat", 1]}}), sampling=Sampling(temperature=0))
     json.loads(text)
-    assert end.n_completion_tokens - end.n_forced_tokens <= 12, "one, and spaces"
+    assert end.n_completion_tokens - end.n_forced_tokens <= 6, "the first, a space, and what a longer token begins with"
 
 
 def test_long_runs_are_cut(bpe: Bench) -> None:
