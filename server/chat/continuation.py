@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from server.chat.service import Service
 from server.chat.types import ChatPrompt, Completed, Event, GenerateRequest, TextDelta
+from server.chat.vocabulary import check_tokens
 from server.engine.client import EngineClient
-from server.errors import BadRequest
 
 
 async def generate_on(
@@ -40,9 +40,7 @@ async def generate_on(
 async def _behind(request: GenerateRequest, tokens: tuple[int, ...], engine: EngineClient, param: str) -> GenerateRequest:
     if not tokens:
         return request
-    if max(tokens) >= engine.info.n_vocab:
-        message = f"{param}: there is no token {max(tokens)}, the model has {engine.info.n_vocab}"
-        raise BadRequest(message, param=param)
+    check_tokens(tokens, engine.info, param)
     prompt = request.prompts[0]
     assert isinstance(prompt, ChatPrompt)
     before = (await engine.detokenize(tokens)).decode("utf-8", "replace")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from server.chat.model import LoadedModel, ModelManager
+from server.chat.vocabulary import check_tokens
 from server.engine.client import EngineClient
 from server.engine.messages import ModelInfo
 from server.errors import BadRequest, ContextOverflow, UnsupportedParameter
@@ -120,10 +121,7 @@ async def _tokenize_all(engine: EngineClient, request: EmbedRequest) -> tuple[tu
         if not tokens:
             path = request.path(number)
             raise BadRequest(f"{path} is empty", param=path, code="invalid_value")
-        if (worst := max(tokens)) >= info.n_vocab:
-            path = request.path(number)
-            message = f"{path}: there is no token {worst}, the model has {info.n_vocab}"
-            raise BadRequest(message, param=path, code="invalid_value")
+        check_tokens(tokens, info, request.path(number))
     return tuple(_truncated(tokens, info) for tokens in found) if request.truncates else found
 
 

@@ -25,6 +25,7 @@ from server.chat.templates import CHATML
 from server.chat.tools import OpenedCalls, codec_of, opened_calls, tool_constraint, with_tools_described
 from server.chat.turn import Turn, TurnFormat
 from server.chat.types import ChatPrompt, Event, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from server.chat.vocabulary import check_tokens
 from server.constraints import check_size
 from server.engine.client import EngineClient
 from server.engine.messages import (
@@ -309,16 +310,14 @@ def _is_long(prompt: Prompt) -> bool:
 
 
 def _check_tokens(request: GenerateRequest, info: ModelInfo) -> None:
-    for token, _ in request.sampling.logit_bias:
-        if token >= info.n_vocab:
-            raise BadRequest(f"logit_bias: there is no token {token}, the model has {info.n_vocab}", param="logit_bias")
+    check_tokens((token for token, _ in request.sampling.logit_bias), info, "logit_bias")
     for prompt in request.prompts:
-        if isinstance(prompt, TokenPrompt) and len(prompt.tokens) > info.n_ctx_slot:
+        if not isinstance(prompt, TokenPrompt):
+            continue
+        if len(prompt.tokens) > info.n_ctx_slot:
             message = f"{request.param} has {len(prompt.tokens)} tokens, but the context has room for {info.n_ctx_slot}"
             raise ContextOverflow(message, param=request.param)
-        worst = max(prompt.tokens, default=0) if isinstance(prompt, TokenPrompt) else 0
-        if worst >= info.n_vocab:
-            raise BadRequest(f"there is no token {worst}, the model has {info.n_vocab}", param=request.param)
+        check_tokens(prompt.tokens, info, request.param)
 
 
 async def _prompt_text(request: EngineRequest, engine: EngineClient) -> str:
