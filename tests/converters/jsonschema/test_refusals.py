@@ -103,7 +103,10 @@ def test_a_reference_goes_as_deep_as_schemas_nest() -> None:
     deep: dict[str, Any] = {"type": "null"}
     for _ in range(600):
         deep = {"properties": {"a": deep}, "type": "object", "additionalProperties": False}
-    root = {"type": "object", "properties": {"a": deep, "b": {"$ref": "#/properties/a" + "/properties/a" * 600}}}
+    root: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": deep, "b": {"$ref": "#/properties/a" + "/properties/a" * 600}},
+    }
     accepts = Matcher.from_tables(compile_constraint(JsonSchema(root)).tables).accepts
     assert accepts('{"b": null}')
     assert not accepts('{"b": {}}')
