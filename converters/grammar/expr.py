@@ -9,27 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from converters.grammar.charset import CharSet
 
+if TYPE_CHECKING:
+    from converters.grammar.passes.look import Look
+
+
+class _Node:
+    """Room for what `passes.look` has found out about an expression. Not part of its value."""
+
+    __slots__ = ("look",)
+    look: Look
+
 
 @dataclass(frozen=True, slots=True)
-class Lit:
+class Lit(_Node):
     """The characters of `text`, in order. Never empty (that is EMPTY)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(_Node):
     """One character of `chars`. Never the empty set (that is NEVER)."""
 
     chars: CharSet
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class Token(_Node):
     """One token of the model's vocabulary, by its whole text ("<think>", brackets included) or its id; `negated`: any other."""
 
     token: str | int
@@ -37,28 +47,28 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(_Node):
     """The rule called `name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seq:
+class Seq(_Node):
     """`items` one after the other."""
 
     items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Alt:
+class Alt(_Node):
     """One of `options`."""
 
     options: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rep:
+class Rep(_Node):
     """`item` repeated `min` to `max` times (None: without end)."""
 
     item: Expr
@@ -86,33 +96,43 @@ class Grammar:
 def seq(*items: Expr) -> Expr:
     """`items` in order, flattened: NEVER absorbs, EMPTY vanishes, neighbouring literals join."""
     flat: list[Expr] = []
+    text = ""  # of the literals at the end, where there is one
     for item in items:
-        if item == NEVER:
+        if isinstance(item, Alt) and not item.options:
             return NEVER
         for part in item.items if isinstance(item, Seq) else (item,):
-            if isinstance(part, Lit) and flat and isinstance(flat[-1], Lit):
-                flat[-1] = Lit(flat[-1].text + part.text)
+            if not isinstance(part, Lit):
+                text = ""
+            elif text:
+                text += part.text
+                flat[-1] = Lit(text)
+                continue
             else:
-                flat.append(part)
-    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+                text = part.text
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat)) if flat else EMPTY
 
 
 def alt(*options: Expr) -> Expr:
     """One of `options`, flattened: NEVER vanishes, equal options count once."""
+    if len(options) == 1 and not isinstance(options[0], Alt):
+        return options[0]
     flat: dict[Expr, None] = {}
     for option in options:
-        for part in option.options if isinstance(option, Alt) else (option,):
-            flat[part] = None
-    return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat))
+        if isinstance(option, Alt):
+            flat.update(dict.fromkeys(option.options))
+        else:
+            flat[option] = None
+    return next(iter(flat)) if len(flat) == 1 else Alt(tuple(flat)) if flat else NEVER
 
 
 def rep(item: Expr, min: int = 0, max: int | None = None) -> Expr:
     """`item` `min` to `max` times; the trivial counts vanish."""
     if max is not None and max < min:
         raise ValueError(f"repetition {min} to {max}")
-    if item == EMPTY or max == 0:
+    if max == 0 or (isinstance(item, Seq) and not item.items):
         return EMPTY
-    if item == NEVER:
+    if isinstance(item, Alt) and not item.options:
         return EMPTY if min == 0 else NEVER
     return item if min == max == 1 else Rep(item, min, max)
 

@@ -19,6 +19,8 @@ from converters.limits import Budget
 
 _MAX_NESTING = 6
 _SUFFIX_BLOCK = 4
+_MAX_KEPT = 8
+"""Known characters of a rule that is kept for the next compile."""
 _MIN_ALIKE = 3
 """So many known characters share what may follow any of them."""
 _QUOTE = '"'
@@ -140,15 +142,22 @@ class KeyTexts:
 
     def _others_than(self, known: str, *, may_end: bool = False) -> Ref:
         """The rests of keys that go on with another character than those of `known`, or end here."""
-        if (known, may_end) not in self._leavings:
-            end = self._characters.to_the_end()
-            raw, escaped = Seq((Chars(_raw_without(known)), end)), seq(self._characters.escape(), end)
-            options = (_END, raw, escaped) if may_end else (raw, escaped)
-            self._leavings[known, may_end] = self.book.add("key-other", Alt(options))
-        return self._leavings[known, may_end]
+        found = self._leavings.get((known, may_end))
+        if found is None:
+            end, escape = self._characters.to_the_end(), self._characters.escape()
+            make = _leaving_kept if len(known) <= _MAX_KEPT else _leaving
+            found = self._leavings[known, may_end] = self.book.add("key-other", make(known, may_end, escape, end))
+        return found
 
 
-@lru_cache(4096)
+def _leaving(known: str, may_end: bool, escape: Expr, end: Ref) -> Expr:
+    raw, escaped = Seq((Chars(_raw_without(known)), end)), seq(escape, end)
+    return Alt((_END, raw, escaped) if may_end else (raw, escaped))
+
+
+_leaving_kept = lru_cache(2048)(_leaving)  # the same object in every compile: what passes found out about it is kept with it
+
+
 def _raw_without(chars: str) -> CharSet:
     """The characters that stand for themselves in a key, without some ASCII ones."""
     points = sorted(map(ord, chars))

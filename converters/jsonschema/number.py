@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cache, lru_cache, reduce
 from math import ceil, floor, lcm
 from typing import Protocol, TypeAlias
 
@@ -18,7 +18,7 @@ from converters.automata import NOTHING, Dfa, minimise, trim
 from converters.automata.kept import KeptAutomata
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.charset import CharSet
-from converters.grammar.expr import EMPTY, Expr, RuleBook, alt, chars, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, Expr, Ref, RuleBook, alt, chars, lit, opt, rep, seq
 from converters.jsonschema.schema import Integers
 from converters.jsonschema.shape import NumberFacts
 from converters.jsonschema.value import fraction_digits
@@ -38,16 +38,29 @@ _SIGN, _E = chars(CharSet.of("+-")), chars(CharSet.of("eE"))
 def plain_expr(hint: str, integral: bool, integers: Integers, book: RuleBook) -> Expr:
     """Any number, or any integral one: from draft 6 on also 1.0 and 1e3. First characters as alternatives, tails as rules:
     that is what llama.cpp walks with the fewest steps."""
-    options: list[Expr] = [EMPTY]
-    if not integral or integers == "value":
-        digits, sign = (lit("0"), lit("+")) if integral else (_DIGIT, _SIGN)
-        exponent = seq(_E, opt(sign), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))
-        fraction = seq(lit("."), digits, rep(digits, 0, MAX_DIGITS - 1), alt(exponent, EMPTY))
-        options = [fraction, exponent, EMPTY]
-    tail = book.add(f"{hint}-tail", alt(*options)) if len(options) > 1 else EMPTY
+    has_tail = not integral or integers == "value"
+    tail = book.add(f"{hint}-tail", _number_tail(integral)) if has_tail else EMPTY
+    unsigned = _unsigned(tail)
+    return _signed(book.add(f"{hint}-unsigned", unsigned), unsigned)
+
+
+@cache
+def _number_tail(integral: bool) -> Expr:
+    digits, sign = (lit("0"), lit("+")) if integral else (_DIGIT, _SIGN)
+    exponent = seq(_E, opt(sign), rep(_DIGIT, 1, MAX_EXPONENT_DIGITS))
+    fraction = seq(lit("."), digits, rep(digits, 0, MAX_DIGITS - 1), alt(exponent, EMPTY))
+    return alt(fraction, exponent, EMPTY)
+
+
+@lru_cache(256)
+def _unsigned(tail: Expr) -> Expr:
     several = seq(_NONZERO, _DIGIT, rep(_DIGIT, 0, MAX_DIGITS - 2), tail)
-    unsigned = (seq(_DIGIT, tail), several)  # a first digit 1 to 9 is on two stacks, with a cheap next step each
-    return alt(seq(lit("-"), book.add(f"{hint}-unsigned", alt(*unsigned))), *unsigned)
+    return alt(seq(_DIGIT, tail), several)  # a first digit 1 to 9 is on two stacks, with a cheap next step each
+
+
+@lru_cache(256)
+def _signed(named: Ref, unsigned: Expr) -> Expr:
+    return alt(seq(lit("-"), named), unsigned)
 
 
 State: TypeAlias = "tuple[object, ...] | str | int"

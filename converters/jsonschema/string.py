@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 
 from converters.automata import (
     ANY_TEXT,
@@ -34,7 +34,8 @@ from converters.jsonschema.schema import Format, Pattern
 from converters.jsonschema.shape import StringFacts
 from converters.limits import Budget
 
-QUOTE = lit('"')
+QUOTE, _BACKSLASH = lit('"'), lit("\\")
+_SPELLINGS = {"json": JSON, "dumps": DUMPS}
 _PATTERNS = KeptAutomata(max_size=200_000)
 
 
@@ -139,7 +140,7 @@ class Characters:
         self._book = book
         self._spelling = spelling
         self._hint = hint
-        self._escaped: Ref | None = None
+        self._escaped: Expr | None = None
         self._any: Ref | None = None
         self._end: Ref | None = None
 
@@ -151,8 +152,9 @@ class Characters:
     def escape(self) -> Expr:
         """An escape: a backslash and what may follow it."""
         if self._escaped is None:
-            self._escaped = self._book.add(f"{self._hint}-escape", escape_tail(self._spelling.name))
-        return seq(lit("\\"), self._escaped)
+            ref = self._book.add(f"{self._hint}-escape", escape_tail(self._spelling.name))
+            self._escaped = seq(_BACKSLASH, ref)
+        return self._escaped
 
     def any(self) -> Ref:
         """One character."""
@@ -164,15 +166,20 @@ class Characters:
         """Any characters and the closing quote. Right recursion: llama.cpp walks it with fewer steps than a repetition."""
         if self._end is None:
             self._end = self._book.reserve(f"{self._hint}s")
-            more = (Seq((Chars(self.raw), self._end)), seq(self.escape(), self._end))
-            self._book.define(self._end, Alt((QUOTE, *more)))
+            self._book.define(self._end, _to_the_end(self._spelling.name, self.escape(), self._end))
         return self._end
+
+
+@lru_cache(256)
+def _to_the_end(spelling: str, escape: Expr, end: Ref) -> Expr:
+    """The rule of that name. The same object in every compile: what passes found out about it is kept with it."""
+    return Alt((QUOTE, Seq((Chars(_SPELLINGS[spelling].raw), end)), seq(escape, end)))
 
 
 @cache
 def escape_tail(spelling: str) -> Expr:
     """What may follow the backslash in a spelling, told by its name."""
-    char = spelled([(ANY, EMPTY)], {"json": JSON, "dumps": DUMPS}[spelling])
+    char = spelled([(ANY, EMPTY)], _SPELLINGS[spelling])
     assert isinstance(char, Alt)
     (escape,) = char.options[1:]
     assert isinstance(escape, Seq)

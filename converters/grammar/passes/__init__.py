@@ -5,16 +5,17 @@ from __future__ import annotations
 from converters.grammar.expr import Grammar
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
+from converters.grammar.passes.fixpoint import nullable_rules
 from converters.grammar.passes.heads import hoist_heads
 from converters.grammar.passes.inline import inline_small_rules
 from converters.grammar.passes.left_recursion import remove_left_recursion
+from converters.grammar.passes.look import look_of
 from converters.grammar.passes.names import legal_names
 from converters.grammar.passes.nesting import cut_deep_expressions
 from converters.grammar.passes.nonempty import strip_nullable_items
 from converters.grammar.passes.prefix import factor_prefixes
 from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.spell import drop_unspellable
-from converters.grammar.passes.survey import Survey
 from converters.limits import Budget
 
 TIDY_AGAIN = (drop_endless, drop_unreachable, strip_nullable_items, factor_prefixes, inline_small_rules)
@@ -24,16 +25,15 @@ TIDY_AGAIN = (drop_endless, drop_unreachable, strip_nullable_items, factor_prefi
 def prepare(grammar: Grammar, budget: Budget) -> Grammar:
     """`grammar` in the form that can be walked: same language, every sentence's beginning leads to an end, no left recursion,
     nothing empty is repeated. Raises Unsatisfiable, UnsupportedFeature or LimitExceeded."""
-    survey = Survey.of(grammar, budget)
-    if not survey.is_plain:
+    if not all(look_of(expr).is_plain for expr in grammar.rules.values()):
         grammar = drop_unspellable(cut_deep_expressions(grammar, budget), budget)
-        survey = Survey.of(grammar, budget)
-    ending = drop_endless(grammar, budget, survey.refs if survey.is_plain else None)
-    known = survey.refs if ending is grammar else None
-    grammar = inline_small_rules(drop_unreachable(ending, budget, known), budget, known)
-    grammar = factor_prefixes(strip_nullable_items(grammar, budget, survey.repeating), budget)
     budget.check_deadline()
-    corners = LeftCorners.of(grammar, budget)
+    inlined = inline_small_rules(drop_unreachable(drop_endless(grammar, budget), budget), budget)
+    nullable = nullable_rules(inlined, budget)
+    stripped = strip_nullable_items(inlined, budget, nullable)
+    grammar = factor_prefixes(stripped, budget)
+    budget.check_deadline()
+    corners = LeftCorners.of(grammar, budget, nullable if stripped is inlined else None)
     if corners.recursive_parts:
         for run in (remove_left_recursion, *TIDY_AGAIN):
             grammar = run(grammar, budget)

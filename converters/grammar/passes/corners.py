@@ -25,9 +25,9 @@ class LeftCorners:
     parts: list[list[str]]
 
     @staticmethod
-    def of(grammar: Grammar, budget: Budget) -> LeftCorners:
-        """The graph, and its strongly connected parts, each after those it leads to."""
-        nullable = nullable_rules(grammar, budget)
+    def of(grammar: Grammar, budget: Budget, nullable: set[str] | None = None) -> LeftCorners:
+        """The graph, and its strongly connected parts, each after those it leads to. `nullable`, where it is known already."""
+        nullable = nullable_rules(grammar, budget) if nullable is None else nullable
         graph = {name: left_refs(expr, nullable) for name, expr in grammar.rules.items()}
         budget.check_deadline()
         return LeftCorners(nullable, graph, components(graph))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref
-from converters.grammar.passes.fixpoint import Known, ending_rules
-from converters.grammar.passes.walk import each_rule, refs, rewrite
+from converters.grammar.passes.fixpoint import ending_rules
+from converters.grammar.passes.look import look_of
+from converters.grammar.passes.walk import each_rule, rewrite
 from converters.limits import Budget
 
 
-def drop_endless(grammar: Grammar, budget: Budget, known: Known = None) -> Grammar:
+def drop_endless(grammar: Grammar, budget: Budget) -> Grammar:
     """Take out alternatives that can't end, and the rules that have no other. Raises Unsatisfiable when nothing is left.
-
-    `known`: the rules that each rule refers to, where they are known.
 
     Before → after: `root ::= "a" | "b" dead; dead ::= "c" dead` → `root ::= "a"`
     """
-    ending = ending_rules(grammar, budget, known)
+    ending = ending_rules(grammar, budget)
     if grammar.root not in ending:
         raise Unsatisfiable("the grammar matches nothing at all: no sentence of it can ever end")
     if len(ending) == len(grammar.rules):
@@ -29,8 +28,8 @@ def drop_endless(grammar: Grammar, budget: Budget, known: Known = None) -> Gramm
     return each_rule(kept, lambda expr: rewrite(expr, prune), budget)
 
 
-def drop_unreachable(grammar: Grammar, budget: Budget, known: Known = None) -> Grammar:
-    """Take out rules that the entry rule never comes to. `known`: the rules that each rule refers to, where they are known.
+def drop_unreachable(grammar: Grammar, budget: Budget) -> Grammar:
+    """Take out rules that the entry rule never comes to.
 
     Before → after: `root ::= "a"; other ::= "b"` → `root ::= "a"`
     """
@@ -39,10 +38,9 @@ def drop_unreachable(grammar: Grammar, budget: Budget, known: Known = None) -> G
     while todo:
         budget.tick()
         rule = todo.pop()
-        for name in refs(grammar.rules[rule]) if known is None else known[rule]:
-            if name not in reached:
-                reached.add(name)
-                todo.append(name)
+        new = look_of(grammar.rules[rule]).refs - reached
+        reached |= new
+        todo.extend(new)
     if len(reached) == len(grammar.rules):
         return grammar
     return Grammar({name: expr for name, expr in grammar.rules.items() if name in reached}, grammar.root)

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq
-from converters.grammar.passes.walk import refs
+from converters.grammar.passes.look import look_of
 from converters.limits import Budget
 
 Holds = Callable[[Expr, set[str]], bool]
-Known: TypeAlias = "Mapping[str, list[str]] | None"
-"""The rules that each rule of a grammar refers to, when a `Survey` has been made."""
 SWEEPS = 3
 """How often all rules are looked at before a work list pays."""
 
 
-def least_set(rules: Mapping[str, Expr], holds: Holds, budget: Budget, sure: set[str] | None = None) -> set[str]:
-    """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`; those in `sure` are in it.
+def least_set(rules: Mapping[str, Expr], holds: Holds, budget: Budget) -> set[str]:
+    """The smallest set of rules such that a rule is in it when `holds(its expression, the set)`.
 
     `holds` must be monotone: a larger set never makes it false.
     """
-    found = sure or set()
-    pending = [name for name in reversed(list(rules)) if name not in found]  # rules tend to come after those that use them
+    found: set[str] = set()
+    todo = pending = list(rules)
     for _ in range(SWEEPS):
         budget.check_deadline()
-        left = [name for name in pending if not _found_now(name, rules, holds, found)]
-        if len(left) == len(pending):
+        new = {name for name in todo if _found_now(name, rules, holds, found)}
+        if not new:
             return found
-        pending = left
+        pending = [name for name in reversed(pending) if name not in found]  # what all share comes first, else users do
+        todo = [name for name in pending if not new.isdisjoint(look_of(rules[name]).refs)]
     _finish(rules, holds, found, pending, budget)
     return found
 
@@ -45,7 +43,7 @@ def _finish(rules: Mapping[str, Expr], holds: Holds, found: set[str], pending: l
     """By a work list: each rule is looked at again only when one that it refers to has been found."""
     used_by: dict[str, list[str]] = {name: [] for name in rules}
     for name in pending:
-        for used in set(refs(rules[name])):
+        for used in look_of(rules[name]).refs:
             used_by[used].append(name)
     todo = deque(pending)
     while todo:
@@ -72,16 +70,15 @@ def is_nullable(expr: Expr, nullable: set[str]) -> bool:
     return isinstance(expr, Rep) and (expr.min == 0 or is_nullable(expr.item, nullable))
 
 
-def ending_rules(grammar: Grammar, budget: Budget, known: Known = None) -> set[str]:
-    """The rules that have a sentence at all: first those that refer only to such rules and have no NEVER in them."""
-    sure: set[str] = set()
-    if known is not None:
-        for name in reversed(list(known)):
-            if sure.issuperset(known[name]):
-                sure.add(name)
-        if len(sure) == len(grammar.rules):
-            return sure
-    return least_set(grammar.rules, can_end, budget, sure)
+def ending_rules(grammar: Grammar, budget: Budget) -> set[str]:
+    """The rules that have a sentence at all."""
+    return least_set(grammar.rules, _rule_can_end, budget)
+
+
+def _rule_can_end(expr: Expr, ending: set[str]) -> bool:
+    """Most rules refer only to such rules, and have no NEVER in them."""
+    look = look_of(expr)
+    return (look.is_plain and ending.issuperset(look.refs)) or can_end(expr, ending)
 
 
 def can_end(expr: Expr, ending: set[str]) -> bool:
@@ -97,6 +94,15 @@ def can_end(expr: Expr, ending: set[str]) -> bool:
 
 def left_refs(expr: Expr, nullable: set[str]) -> list[str]:
     """The rules that a sentence of `expr` may begin with, once for every place where they stand."""
+    look = look_of(expr)
+    if nullable.isdisjoint(look.refs):
+        if look.left is None:
+            look.left = tuple(_left_refs(expr, set()))
+        return list(look.left)
+    return _left_refs(expr, nullable)
+
+
+def _left_refs(expr: Expr, nullable: set[str]) -> list[str]:
     found: list[str] = []
     _collect_left_refs(expr, nullable, found)
     return found

@@ -7,6 +7,7 @@ begins with a character costs each of its callers a level that a longer text doe
 from __future__ import annotations
 
 from converters.grammar.expr import EMPTY, Chars, Expr, Grammar, Lit, Ref, Seq, lit, seq
+from converters.grammar.passes.look import look_of
 from converters.grammar.passes.prefix import factor
 from converters.grammar.passes.walk import rewrite
 from converters.limits import Budget
@@ -41,6 +42,9 @@ def hoist_heads(grammar: Grammar, budget: Budget) -> Grammar:
     for name, expr in grammar.rules.items():
         budget.check_deadline()
         if name in names:
+            continue
+        if name not in heads and look_of(expr).refs.isdisjoint(heads):
+            rules[name] = expr
             continue
         if name not in heads or not isinstance(_first(expr), Ref):
             new = rewrite(bare.get(name, expr), put)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from converters.grammar.expr import Chars, Expr, Grammar, Lit, Ref, Seq
-from converters.grammar.passes.fixpoint import Known
-from converters.grammar.passes.walk import each_rule, rewrite
+from converters.grammar.passes.look import look_of
+from converters.grammar.passes.walk import rewrite
 from converters.limits import Budget
 
 MAX_LITERAL = 8
 MAX_RANGES = 2
 
 
-def inline_small_rules(grammar: Grammar, budget: Budget, known: Known = None) -> Grammar:
-    """Put the expression of a rule in its place where that is as short as its name. `known`: the rules that each refers to.
+def inline_small_rules(grammar: Grammar, budget: Budget) -> Grammar:
+    """Put the expression of a rule in its place where that is as short as its name.
 
     Before → after: `root ::= x y; x ::= y; y ::= "a"` → `root ::= "aa"`
     """
@@ -25,10 +25,9 @@ def inline_small_rules(grammar: Grammar, budget: Budget, known: Known = None) ->
         return final.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
 
     kept = {name: expr for name, expr in grammar.rules.items() if name not in small or final[name] == Ref(name)}
-    if known is None:
-        return each_rule(Grammar(kept, grammar.root), lambda expr: rewrite(expr, put), budget)
     budget.check_deadline()
-    rules = {name: expr if small.keys().isdisjoint(known[name]) else rewrite(expr, put) for name, expr in kept.items()}
+    changed = {name for name, expr in kept.items() if not look_of(expr).refs.isdisjoint(small)}
+    rules = {name: rewrite(expr, put) if name in changed else expr for name, expr in kept.items()}
     return Grammar(rules, grammar.root)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.passes.look import MAX_HEIGHT
 from converters.grammar.passes.walk import FreshNames, below
 from converters.limits import Budget
 
-MAX_HEIGHT = 40
-"""Levels that an expression may have."""
 CUT_HEIGHT = 20
 
 

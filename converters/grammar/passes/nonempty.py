@@ -7,35 +7,30 @@ from typing_extensions import assert_never
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token, alt, rep, seq
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
-from converters.grammar.passes.walk import FreshNames, below, nodes
+from converters.grammar.passes.look import look_of
+from converters.grammar.passes.walk import FreshNames, below
 from converters.limits import Budget
 
 MAX_INLINE_RESTS = 8
 
 
-def strip_nullable_items(grammar: Grammar, budget: Budget, repeating: set[str] | None = None) -> Grammar:
+def strip_nullable_items(grammar: Grammar, budget: Budget, nullable: set[str] | None = None) -> Grammar:
     """What is repeated never matches the empty string, and a repetition of a repetition is one.
 
     Before → after: `root ::= x{2,5} ("b"*)+; x ::= "" | "a"` → `root ::= "a"{0,5} "b"*`
-    `repeating`: the rules that repeat more than a character or a literal, where they are known. llama.cpp takes a nullable
-    item under `*` for left recursion, and `("a"?){0,1000}` has an astronomic number of readings.
+    llama.cpp takes a nullable item under `*` for left recursion, and `("a"?){0,1000}` has an astronomic number of readings.
+    `nullable`: the rules that match the empty string, where they are known.
     """
-    if repeating is None:
-        repeating = {name for name, expr in grammar.rules.items() if any(map(_repeats_more, nodes(expr)))}
-    if not repeating:
+    if not any(look_of(expr).repeats for expr in grammar.rules.values()):
         return grammar
-    maker = NonEmpty(grammar, nullable_rules(grammar, budget))
-    rules = {name: _strip(expr, maker) if name in repeating else expr for name, expr in grammar.rules.items()}
+    maker = NonEmpty(grammar, nullable_rules(grammar, budget) if nullable is None else set(nullable))
+    rules = {name: _strip(expr, maker) if look_of(expr).repeats else expr for name, expr in grammar.rules.items()}
     while made := maker.take():
         budget.check_deadline()
         rules.update({name: _strip(expr, maker) for name, expr in made.items()})
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
     return drop_unreachable(drop_endless(Grammar(rules, grammar.root), budget), budget)
-
-
-def _repeats_more(node: Expr) -> bool:
-    return isinstance(node, Rep) and not isinstance(node.item, (Lit, Chars))
 
 
 def _strip(expr: Expr, maker: NonEmpty) -> Expr:

@@ -6,6 +6,7 @@ from operator import is_
 
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Rep, Seq, alt, chars, lit, opt, rep, seq
+from converters.grammar.passes.look import look_of
 from converters.grammar.passes.walk import below, each_rule
 from converters.limits import Budget
 
@@ -18,7 +19,16 @@ def factor_prefixes(grammar: Grammar, budget: Budget) -> Grammar:
 
     Before → after: `root ::= "abc" | "abd" | x "+" | x | "-" | "*"` → `root ::= "ab" [cd] | x ("+" | "") | [*-]`
     """
-    return each_rule(grammar, factor, budget)
+    return each_rule(grammar, _factor_rule, budget)
+
+
+def _factor_rule(expr: Expr) -> Expr:
+    """`factor`, and what came of it is kept."""
+    look = look_of(expr)
+    if not look.is_factored:
+        found = factor(expr)
+        look.is_factored, look.factored = True, found if found is not expr else None
+    return look.factored or expr
 
 
 def factor(expr: Expr) -> Expr:

@@ -11,6 +11,7 @@ from operator import is_
 
 from converters.errors import LimitExceeded
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.passes.look import look_of
 from converters.grammar.passes.walk import FreshNames
 from converters.limits import Budget
 
@@ -41,7 +42,7 @@ def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
     rules: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
         budget.check_deadline()
-        rules[name] = splitter.split(expr)
+        rules[name] = splitter.split(expr) if look_of(expr).counts else expr
     _check_total(splitter.rules)
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
