@@ -44,6 +44,8 @@ class ModelTotals:
     n_reasoning_tokens: int = 0
     n_forced_tokens: int = 0
     n_rejected_tokens: int = 0
+    n_drafted_tokens: int = 0
+    n_accepted_tokens: int = 0
     n_embedded_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0

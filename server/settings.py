@@ -54,6 +54,7 @@ class Settings:
     max_memory_bytes: int | None = None
     disable_reasoning: bool = False
     fast_forward: bool = True
+    speculation: bool = True
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0
     hang_timeout_s: float = 60.0

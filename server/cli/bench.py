@@ -30,6 +30,7 @@ _OWN = (
     "chat_template_file",
     "disable_reasoning",
     "fast_forward",
+    "speculation",
 )
 
 

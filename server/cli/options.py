@@ -201,6 +201,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add_option(
         group, "--fast-forward", is_switch=True, default=True, help="write what a constraint leaves no choice about undrawn; on"
     )
+    add_option(
+        group,
+        "--speculation",
+        is_switch=True,
+        default=True,
+        help="guess free text that repeats what stood before, and check several tokens at a time; on",
+    )
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
@@ -237,7 +244,7 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "hang_timeout_s": "hang_timeout",
     }
     same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
-    same += ["disable_reasoning", "fast_forward", "constraint_failure", "log_level"]
+    same += ["disable_reasoning", "fast_forward", "speculation", "constraint_failure", "log_level"]
     values: dict[str, Any] = {field: given[option] for field, option in names.items() if option in given}
     values |= {name: given[name] for name in same if name in given}
     if "allow_origin" in given:

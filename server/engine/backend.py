@@ -210,6 +210,17 @@ class Backend(Protocol):
     def remove_sequence(self, seq_id: int) -> None:
         """Empty the slot `seq_id`."""
 
+    @property
+    def token_share(self) -> float:
+        """What one more token in a sequence's decode costs, as a share of a token's that is decoded alone; fixed."""
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether tokens that were decoded last can be taken back: not where cells hold a state of the whole text."""
+
+    def rewind_sequence(self, seq_id: int, n_tokens: int) -> None:
+        """Take back what the last decode put into a slot after its first `n_tokens` cells. Raises BackendError."""
+
     def compile_grammar(self, gbnf: str) -> Grammar:
         """Read a grammar (from any thread). Raises GrammarRejected."""
 

@@ -21,6 +21,7 @@ from converters.grammar.match.matcher import TooManyStacks
 from server.engine.backend import Backend, BackendError, Batch, Logits
 from server.engine.cells import Cells
 from server.engine.course import Course, DeadEnd, Step
+from server.engine.drafts import Drafts
 from server.engine.embedding import Embedder, EmbedJob
 from server.engine.messages import (
     Cancel,
@@ -52,7 +53,9 @@ Inbox: TypeAlias = "SimpleQueue[Task]"
 class Core:
     """All requests of one model. `step` is to be called while `has_work`."""
 
-    def __init__(self, backend: Backend, max_waiting: int = 64, watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self, backend: Backend, max_waiting: int = 64, watchdog: Watchdog | None = None, *, speculates: bool = False
+    ) -> None:
         info = backend.info
         self._backend = backend
         self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
@@ -61,6 +64,7 @@ class Core:
         self._speller = Speller(backend.vocabulary)
         self._embedder = Embedder(backend, max_waiting)
         self._cells = Cells(backend)
+        self._drafts = Drafts(backend, speculates)
         self._watchdog = watchdog or no_watchdog()
 
     @property
@@ -156,7 +160,11 @@ class Core:
 
         One token has other sums than several, so how many a sequence decodes at a time must not depend on the others.
         """
-        for group in group_equals(sequences, lambda sequence: len(sequence.next_tokens), self._backend.n_batch):
+        self._drafts.propose(sequences)
+        n_most = self._backend.n_batch
+        if any(sequence.draft for sequence in sequences):  # each of whose tokens has its output
+            n_most = min(n_most, self._backend.n_outputs)
+        for group in group_equals(sequences, lambda sequence: sequence.n_to_decode, n_most):
             if running := [sequence for sequence in group if sequence.is_running]:  # a group that failed may end others
                 self._decode_group(running)
 
@@ -167,6 +175,27 @@ class Core:
         if self._attempt(jobs.values(), lambda: self._backend.decode(batch)):
             for row, sequence in zip(rows, sequences, strict=True):
                 self._advance(sequence, self._backend.logits(row))
+                if sequence.draft:
+                    self._check_draft(sequence, row)
+
+    def _check_draft(self, sequence: Sequence, row: int) -> None:
+        """Go on with the logits after each guessed token that is the one taken; the first that isn't, and all after it, go.
+
+        `row`: of the logits that the first of them is held against, which were drawn from.
+        """
+        draft, sequence.draft = sequence.draft, ()
+        n_confirmed = 0
+        for token in draft:
+            if not sequence.confirm(token):
+                break
+            n_confirmed += 1
+            if not sequence.next_tokens:
+                self._advance(sequence, self._backend.logits(row + n_confirmed))
+        if sequence.is_running and n_confirmed < len(draft):
+            try:
+                self._backend.rewind_sequence(sequence.seq_id, sequence.position)
+            except BackendError as error:
+                self._fail(sequence, str(error))
 
     def _read(self, shares: list[Share]) -> None:
         """Chunks of prompts that are as long as one another, in one batch."""
@@ -317,6 +346,7 @@ class Core:
         """The sampler has taken `token`, whose scores are in `logits`, where any are wanted."""
         job, course = sequence.job, sequence.course
         sequence.n_tokens += 1
+        self._drafts.take(sequence, token)
         sequence.first_token_at = sequence.first_token_at or time.monotonic()
         n_top = job.request.logprobs
         scores = None if n_top is None or logits is None else self._backend.score(logits, token, n_top)
@@ -363,6 +393,8 @@ class Core:
                 stop_string=sequence.text.stop_string,
                 n_forced_tokens=0 if sequence.course is None else sequence.course.n_forced,
                 n_rejected_tokens=sequence.sampler.n_rejected,
+                n_drafted_tokens=sequence.n_drafted,
+                n_accepted_tokens=sequence.n_accepted,
                 n_reasoning_tokens=0 if sequence.course is None else sequence.course.n_reasoning,
                 prompt_s=sequence.job.prompt_s,
                 decode_s=sequence.decode_s,

@@ -86,6 +86,11 @@ class Course:
         """Whether `token`, as the next one, belongs to a block of thinking: no stop string counts there."""
         return self._phase in _BLOCK or token == self._offered
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no grammar holds the next token, and nothing is to be written whatever the model would."""
+        return self._phase in (_Phase.THINKING, _Phase.FREE) and not self._forced
+
     def begin(self, n_left: int) -> None:
         """The reply begins; it may have `n_left` tokens."""
         block = self._route.block

@@ -34,8 +34,9 @@ class FailureKind(str, Enum):
 class ModelSpec:
     """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
 
-    fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). hang_timeout_s: a call of the
-    sampler that takes longer ends the child, with what runs there.
+    fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). speculation: what repeats
+    earlier text is guessed and checked several tokens at a time. hang_timeout_s: a call of the sampler that takes longer
+    ends the child, with what runs there.
     embedding: only for vectors, without a KV cache for replies.
     """
 
@@ -48,6 +49,7 @@ class ModelSpec:
     embedding: bool = False
     max_waiting: int = 64
     fast_forward: bool = True
+    speculation: bool = True
     hang_timeout_s: float = 60.0
 
 
@@ -410,7 +412,8 @@ class TextChunk:
 class Finished:
     """Choice `index` has ended. `stop_string` is the one that ended it, if one did. Times are in seconds.
 
-    n_rejected_tokens: how often the grammar refused a token that was drawn.
+    n_rejected_tokens: how often the grammar refused a token that was drawn. n_drafted_tokens: guessed by speculation;
+    n_accepted_tokens: of these, those that were what was drawn then.
     """
 
     id: int
@@ -420,6 +423,8 @@ class Finished:
     stop_string: str | None = None
     n_forced_tokens: int = 0
     n_rejected_tokens: int = 0
+    n_drafted_tokens: int = 0
+    n_accepted_tokens: int = 0
     n_reasoning_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0

@@ -75,6 +75,11 @@ class Route:
         return self.answer.grammar if self.answer is not None and self.block is None else None
 
     @property
+    def has_free_text(self) -> bool:
+        """Whether some of the reply may be held by no grammar."""
+        return self.answer is None or (self.block is not None and self.block.ruling is None)
+
+    @property
     def needed(self) -> int | None:
         """Tokens of the shortest reply; None where that isn't promised."""
         if self.on_length == "cut" or self.answer is None or self.answer.cost is None:

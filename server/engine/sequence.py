@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from server.engine.backend import Batch, Logits, SavedSequence, TokenSampler
 from server.engine.course import Course
+from server.engine.lookup import PromptIndex
 from server.engine.messages import EngineRequest, TokenLogprobs
 from server.engine.prefix import n_reusable
 from server.engine.route import Route
+from server.engine.speculation import Drafter
 from server.engine.text import TextAssembler
 
 _LONGEST_RUN = 32  # tokens of a choice in one decode, which others wait for
@@ -36,6 +38,7 @@ class Job:
     prompt_cells: SavedSequence | None = None  # kept while choices are pending, and so are the logits after the prompt
     last_logits: Logits | None = None
     scores: list[TokenLogprobs | None] = field(default_factory=list)
+    index: PromptIndex | None = None  # where there is something to guess
     started_at: float = 0.0
     prompt_s: float = 0.0
 
@@ -92,7 +95,10 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One choice. `next_tokens` were taken and aren't decoded yet; `position` is where the first of them goes."""
+    """One choice. `next_tokens` were taken and aren't decoded yet; `position` is where the first of them goes.
+
+    `draft` is a guess at what comes after them, to be decoded with them; `n_drafted` and `n_accepted` count such tokens.
+    """
 
     job: Job
     index: int
@@ -102,6 +108,10 @@ class Sequence:
     position: int
     course: Course | None = None
     next_tokens: list[int] = field(default_factory=list)
+    drafter: Drafter | None = None
+    draft: tuple[int, ...] = ()
+    n_drafted: int = 0
+    n_accepted: int = 0
     n_tokens: int = 0
     first_token_at: float = 0.0
 
@@ -125,15 +135,37 @@ class Sequence:
         """Whether tokens that need no drawing may be taken before those before them are decoded: not where each is scored."""
         return self.job.request.logprobs is None and 0 < len(self.next_tokens) < _LONGEST_RUN
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the next token may be any of the vocabulary."""
+        return self.course is None or self.course.is_free
+
+    @property
+    def n_to_decode(self) -> int:
+        """Tokens of the next decode."""
+        return len(self.next_tokens) + len(self.draft)
+
     def put(self, batch: Batch) -> int:
-        """Add the next tokens to a batch, which is to be decoded; the index of the last one, whose logits are wanted."""
+        """Add the next tokens and the draft to a batch, which is to be decoded; the index of the last of the next tokens,
+        from which on logits are wanted."""
         row = 0
         last = self.position + len(self.next_tokens) - 1
         for token in self.next_tokens:
             row = batch.add(token, self.position, self.seq_id, output=self.position == last)
             self.position += 1
+        for place, token in enumerate(self.draft):
+            batch.add(token, self.position + place, self.seq_id, output=True)
         self.next_tokens = []
         return row
+
+    def confirm(self, token: int) -> bool:
+        """Whether the drafted `token`, whose cell is next, is what was taken; then it counts as decoded."""
+        if self.next_tokens[:1] != [token]:
+            return False
+        del self.next_tokens[0]
+        self.position += 1
+        self.n_accepted += 1
+        return True
 
     @property
     def decode_s(self) -> float:

@@ -70,7 +70,7 @@ class Worker:
         inbox: Inbox = SimpleQueue()
         watchdog = Watchdog(load.spec.hang_timeout_s, leave_hung)
         self._intake = Intake(backend, inbox, self._send, load.spec.fast_forward, watchdog)
-        core = Core(backend, load.spec.max_waiting, watchdog)
+        core = Core(backend, load.spec.max_waiting, watchdog, speculates=load.spec.speculation)
         watchdog.start()
         self._send(Ready(backend.info))
         self._intake_ready.set()

@@ -193,6 +193,8 @@ class ActiveEngine:
                 totals.n_reasoning_tokens += event.n_reasoning_tokens
                 totals.n_forced_tokens += event.n_forced_tokens
                 totals.n_rejected_tokens += event.n_rejected_tokens
+                totals.n_drafted_tokens += event.n_drafted_tokens
+                totals.n_accepted_tokens += event.n_accepted_tokens
                 totals.prompt_s += event.prompt_s if event.index == 0 else 0.0
                 totals.decode_s += event.decode_s
             case PromptScored() | Failed():

@@ -120,6 +120,7 @@ def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
         embedding=options.embedding,
         max_waiting=settings.request_limits.max_waiting,
         fast_forward=settings.fast_forward,
+        speculation=settings.speculation,
         hang_timeout_s=settings.hang_timeout_s,
     )
 

@@ -32,6 +32,8 @@ _TOTALS: Sequence[tuple[str, str, Read]] = (
     ("tokens_reasoning", "Of the tokens written, those of thinking.", lambda m: m.n_reasoning_tokens),
     ("tokens_forced", "Of the tokens written, those that a grammar left no choice about.", lambda m: m.n_forced_tokens),
     ("tokens_rejected", "Drawn tokens that a grammar refused.", lambda m: m.n_rejected_tokens),
+    ("tokens_drafted", "Tokens that speculation guessed.", lambda m: m.n_drafted_tokens),
+    ("tokens_accepted", "Of the tokens guessed, those that were what was drawn then.", lambda m: m.n_accepted_tokens),
     ("embedded_tokens", "Tokens of inputs to embeddings and ranks.", lambda m: m.n_embedded_tokens),
     ("model_loads", "How often a model's process was started on demand.", lambda m: m.n_loads),
     ("requests_lost", "Requests that ended because the model's process died.", lambda m: m.n_lost_requests),

@@ -44,6 +44,7 @@ def test_what_is_told_of_models() -> None:
     counted = Metrics()
     totals = counted.model("a")
     totals.n_completion_tokens, totals.n_rejected_tokens, totals.n_forced_tokens = 50, 7, 5
+    totals.n_drafted_tokens, totals.n_accepted_tokens = 20, 15
     totals.first_token_s.add(0.2)
     status = ModelStatus("a", "a.gguf", "ready", n_slots=4, n_ctx_slot=100, n_running=2, n_waiting=1, n_kv_tokens=100)
     found = samples(render(counted, [status]).decode())
@@ -51,6 +52,8 @@ def test_what_is_told_of_models() -> None:
         "gramserve_tokens_predicted_total": 50,
         "gramserve_tokens_rejected_total": 7,
         "gramserve_tokens_forced_total": 5,
+        "gramserve_tokens_drafted_total": 20,
+        "gramserve_tokens_accepted_total": 15,
         "gramserve_requests_processing": 2,
         "gramserve_requests_deferred": 1,
         "gramserve_kv_cache_usage_ratio": 0.25,

@@ -154,11 +154,21 @@ def test_models_of_servers_that_have_several() -> None:
 
 
 def test_what_this_server_is_started_with() -> None:
-    options = ["--ctx", "2048", "--no-fast-forward", "--disable-reasoning", "--models", "m.txt", "-m", "tiny"]
+    options = [
+        "--ctx",
+        "2048",
+        "--no-fast-forward",
+        "--no-speculation",
+        "--disable-reasoning",
+        "--models",
+        "m.txt",
+        "-m",
+        "tiny",
+    ]
     words = own_words(parse_arguments(["bench", *options]))
     assert (words[0], words[words.index("--ctx") + 1], words[words.index("--models") + 1]) == ("tiny", "2048", "m.txt")
     served = parse_arguments(["serve", *words])
-    assert (served.ctx, served.fast_forward, served.disable_reasoning) == (2048, False, True)
+    assert (served.ctx, served.fast_forward, served.speculation, served.disable_reasoning) == (2048, False, False, True)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_every_setting_can_be_set() -> None:
         "--models", "m.txt", "--cache-dir", "c", "--ctx", "2", "--parallel", "3", "--gpu-layers", "-1", "--threads", "5",
         "--chat-template-file", "t", "--disable-reasoning", "--constraint-failure", "unconstrained", "--stall-timeout", "6",
         "--drain-timeout", "0.5", "--log-level", "debug", "--limit", "regex_bytes=7", "--limit", "compile_s=0.5",
-        "--keep-alive", "-1", "--max-memory", "2048", "--no-fast-forward",
+        "--keep-alive", "-1", "--max-memory", "2048", "--no-fast-forward", "--no-speculation",
         "--hang-timeout", "7",
     ]  # fmt: skip
     settings = make_settings(parse_arguments(words))

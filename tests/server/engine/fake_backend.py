@@ -158,6 +158,9 @@ class FakeBackend:
     token_s: float = 0.0
     fail_at: frozenset[int] = frozenset()  # numbers of the decodes that fail
     copies_fail: bool = False
+    can_rewind: bool = True
+    rewinding_fails: bool = False
+    token_share: float = 0.75
     add_space_prefix: bool = False
     batches: list[Batch] = field(default_factory=list)
     cells: dict[int, list[int]] = field(default_factory=dict)
@@ -240,6 +243,13 @@ class FakeBackend:
         assert n_tokens <= len(self.cells[seq_id])
         del self.cells[seq_id][n_tokens:]
         return True
+
+    def rewind_sequence(self, seq_id: int, n_tokens: int) -> None:
+        assert self.can_rewind
+        assert 0 < n_tokens < len(self.cells[seq_id])
+        if self.rewinding_fails:
+            raise BackendError("the fake was told to fail")
+        del self.cells[seq_id][n_tokens:]
 
     def remove_sequence(self, seq_id: int) -> None:
         self.cells.pop(seq_id, None)

@@ -19,7 +19,17 @@ SCRIPT = (
     TextChunk(0, 1, "b", n_tokens=2),
     Finished(0, 0, FinishReason.STOP, 1, prompt_s=0.5, decode_s=1.0),
     Finished(
-        0, 1, FinishReason.STOP, 2, n_reasoning_tokens=1, n_forced_tokens=2, n_rejected_tokens=3, prompt_s=0.5, decode_s=2.0
+        0,
+        1,
+        FinishReason.STOP,
+        2,
+        n_reasoning_tokens=1,
+        n_forced_tokens=2,
+        n_rejected_tokens=3,
+        n_drafted_tokens=5,
+        n_accepted_tokens=4,
+        prompt_s=0.5,
+        decode_s=2.0,
     ),
 )
 
@@ -58,6 +68,7 @@ async def test_everything_is_counted_once() -> None:
     assert (totals.n_requests, totals.n_prompt_tokens, totals.n_cached_tokens) == (1, 7, 4)
     assert (totals.n_completion_tokens, totals.n_reasoning_tokens) == (3, 1)
     assert (totals.n_forced_tokens, totals.n_rejected_tokens, totals.n_lost_requests) == (2, 3, 0)
+    assert (totals.n_drafted_tokens, totals.n_accepted_tokens) == (5, 4)
     assert (totals.prompt_s, totals.decode_s, sum(totals.first_token_s.counts)) == (0.5, 3.0, 1)
     await engine.embed(((1, 2), (3,)))
     assert (totals.n_requests, totals.n_embedded_tokens) == (2, 3)
