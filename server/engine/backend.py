@@ -211,8 +211,8 @@ class Backend(Protocol):
         """Empty the slot `seq_id`."""
 
     @property
-    def token_share(self) -> float:
-        """What one more token in a sequence's decode costs, as a share of a token's that is decoded alone; fixed."""
+    def decode_cost(self) -> float:
+        """What a decode costs before it has any tokens, in tokens. Not measured, but fixed."""
 
     @property
     def can_rewind(self) -> bool:

@@ -40,8 +40,8 @@ _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float3
 _MIN_KEEP = 1
 _MAX_SEQUENCES = 256
 _LEAST_OUTPUTS = 32
-_CPU_TOKEN_SHARE = 0.75  # two cores: a token costs 13 ms alone, 7 ms beside three others, and one more in a decode 5.4 ms
-_GPU_TOKEN_SHARE = 0.3  # a decode of a few tokens costs little more than one of one: reading the weights is what takes time
+_CPU_DECODE_COST = 1.2  # two cores with a small model: 6.5 ms, and 5.4 ms a token
+_GPU_DECODE_COST = 20.0  # reading the weights takes nearly all of the time that a few tokens take
 _CTX_STEP = 256  # llama.cpp rounds a slot's context up to a multiple of this
 
 
@@ -250,7 +250,7 @@ class LlamaBackend:
         self.n_batch = max(spec.n_batch, spec.n_slots)
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
         is_on_gpu = spec.n_gpu_layers != 0 and lib.llama_supports_gpu_offload()
-        self.token_share = _GPU_TOKEN_SHARE if is_on_gpu else _CPU_TOKEN_SHARE
+        self.decode_cost = _GPU_DECODE_COST if is_on_gpu else _CPU_DECODE_COST
         self._flash_attention = lib.LLAMA_FLASH_ATTN_TYPE_AUTO if is_on_gpu else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._governor = ThreadGovernor(spec.n_threads or default_threads())
         self._n_threads = self._governor.n_threads

@@ -21,12 +21,23 @@ _FIRST_BELIEFS = ((3, 0.6), (4, 0.7), (6, 0.75), (10, 0.8), (16, 0.9), (24, 0.94
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What guesses cost, as shares of what a token costs without them. Fixed figures, since texts depend on them.
+    """What guesses cost, in tokens that are decoded without them. Fixed figures, since texts depend on them.
 
-    token_share: of one more token in a sequence's decode.
+    leaving: a decode of its own, for a sequence that else shares one. token: one more token in that decode.
     """
 
-    token_share: float
+    leaving: float
+    token: float
+
+    @classmethod
+    def among(cls, n_slots: int, decode_cost: float) -> Costs:
+        """Where `n_slots` may be busy, and a decode costs as much as `decode_cost` of its tokens before it has any.
+
+        How many are busy must not count, so half of the others are taken to be.
+        """
+        n_sharing = (1 + n_slots) / 2
+        plain = decode_cost / n_sharing + 1
+        return cls(leaving=(decode_cost + 1) / plain - 1, token=1 / plain)
 
 
 class Beliefs:
@@ -68,16 +79,18 @@ class Drafter:
         lookup.push(token)
 
     def propose(self, n_most: int) -> tuple[int, ...]:
-        """The guess: as many tokens as are likely enough to come, all of them up to there, at most `n_most`."""
+        """The guess, of at most `n_most` tokens."""
         return tuple(self._lookup.continuation(min(n_most, self._n_paying())))
 
     def _n_paying(self) -> int:
-        """A further token pays as long as what it gives, if it comes, is worth what it costs if it doesn't."""
+        """The length that is expected to save most; 0 where none saves anything."""
         if self._lookup.expected is None:
             return 0
-        n_matched, likelihood = self._lookup.n_matched, 1.0
+        n_matched, likelihood, gain = self._lookup.n_matched, 1.0, -self._costs.leaving
+        best, most = 0, 0.0
         for n_tokens in range(MOST_DRAFTED):
             likelihood *= self._beliefs.of(n_matched + n_tokens)
-            if likelihood < self._costs.token_share:
-                return n_tokens
-        return MOST_DRAFTED
+            gain += likelihood - self._costs.token
+            if gain > most:
+                best, most = n_tokens + 1, gain
+        return best

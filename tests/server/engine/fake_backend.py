@@ -160,7 +160,7 @@ class FakeBackend:
     copies_fail: bool = False
     can_rewind: bool = True
     rewinding_fails: bool = False
-    token_share: float = 0.75
+    decode_cost: float = 1.2
     add_space_prefix: bool = False
     batches: list[Batch] = field(default_factory=list)
     cells: dict[int, list[int]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from server.engine.lookup import LONGEST_MATCH, Lookup, PromptIndex
 from server.engine.speculation import MOST_DRAFTED, Beliefs, Costs, Drafter
 
+COSTS = Costs.among(4, 1.2)
 TEXTS = st.lists(st.integers(0, 3), max_size=60)
 
 
@@ -40,7 +41,7 @@ def test_what_it_expects_stood_there_after_the_same_tokens(prompt: list[int], re
 def test_the_last_occurrence_counts_and_a_match_is_followed() -> None:
     prompt = [1, 2, 3, 4, 5, 9, 1, 2, 3, 6, 7, 8]
     lookup = Lookup(PromptIndex(prompt))
-    assert lookup.expected is None
+    assert lookup.continuation(1) == []
     for token in (1, 2, 3):
         lookup.push(token)
     assert (lookup.n_matched, lookup.continuation(4)) == (3, [6, 7, 8, 1])
@@ -71,7 +72,7 @@ def test_a_token_costs_the_same_in_a_long_text() -> None:
     """CPU time of 500 tokens after 500 and after 50,000."""
 
     def cost_s(n_tokens: int) -> float:
-        drafter = Drafter(PromptIndex([(i * i) % 977 for i in range(n_tokens)]), Costs(0.75))
+        drafter = Drafter(PromptIndex([(i * i) % 977 for i in range(n_tokens)]), COSTS)
         begun = time.thread_time()
         for i in range(500):
             drafter.take((i * i) % 977)
@@ -84,8 +85,8 @@ def test_a_token_costs_the_same_in_a_long_text() -> None:
 # ---- how much is guessed
 
 
-def drafter(prompt: list[int], token_share: float = 0.75) -> Drafter:
-    return Drafter(PromptIndex(prompt), Costs(token_share))
+def drafter(prompt: list[int], costs: Costs = COSTS) -> Drafter:
+    return Drafter(PromptIndex(prompt), costs)
 
 
 def test_the_longer_the_match_the_longer_the_guess() -> None:
@@ -123,14 +124,32 @@ def test_guesses_that_fail_end_and_come_back_with_what_is_right() -> None:
 
 def test_dear_guesses_are_shorter() -> None:
     lengths = []
-    for share in (0.1, 0.3, 0.5, 0.75, 0.95, 1.1):
-        guesses = drafter(list(range(100)), share)
-        for token in range(12):
-            guesses.take(token)
+    for token in (0.0, 0.2, 0.5, 0.8, 0.9, 1.0):
+        guesses = drafter(list(range(100)), Costs(0.1, token))
+        for seen in range(20):
+            guesses.take(seen)
         lengths.append(len(guesses.propose(50)))
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] == MOST_DRAFTED
     assert lengths[-1] == 0
+
+
+def test_a_short_guess_is_not_worth_leaving_the_others() -> None:
+    lengths = []
+    for leaving in (0.0, 0.5, 1.0, 2.0):
+        guesses = drafter(list(range(100)), Costs(leaving, 0.6))
+        n_seen = next(n for n in range(99) if guesses.take(n) is None and guesses.propose(50))
+        lengths.append(n_seen)
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_what_costs_follow_from() -> None:
+    assert Costs.among(1, 1.0) == Costs(0.0, 0.5)
+    alone, busy, gpu = Costs.among(1, 1.2), Costs.among(8, 1.2), Costs.among(4, 20.0)
+    assert alone.token < busy.token < 1
+    assert alone.leaving == 0 < busy.leaving < gpu.leaving
+    assert gpu.token < 0.2
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=200))

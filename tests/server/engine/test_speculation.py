@@ -83,6 +83,8 @@ class Guesses(Drafts):
 
     def propose(self, sequences: Iterable[Choice]) -> None:
         for sequence in sequences:
+            if sequence.draft or not sequence.can_decode:
+                continue
             text = (*self.backend.cells[sequence.seq_id], *sequence.next_tokens)
             sequence.draft = self.guess(text)[: max(0, min(15, sequence.n_left - 1))]
             sequence.n_drafted += len(sequence.draft)
@@ -211,8 +213,8 @@ REQUESTS = st.lists(
 @settings(max_examples=80, deadline=None)
 def test_any_guess_leaves_the_text_as_it_is(rule: Rule, guess: Guess | None, requests: list[Any], data: st.DataObject) -> None:
     plain = Bench(RuledBackend(rule=rule), speculates=False)
-    share = data.draw(st.sampled_from([0.1, 0.4, 0.75]))
-    drafted = Bench(RuledBackend(rule=rule, token_share=share, n_outputs=data.draw(st.sampled_from([16, 64]))), guess=guess)
+    cost = data.draw(st.sampled_from([1.2, 3.0, 50.0]))
+    drafted = Bench(RuledBackend(rule=rule, decode_cost=cost, n_outputs=data.draw(st.sampled_from([16, 64]))), guess=guess)
     for bench in (plain, drafted):
         for id, request in enumerate(requests):
             bench.add(id, **request)
@@ -270,7 +272,7 @@ def test_the_last_cell_of_a_slot_is_not_exceeded() -> None:
     assert bench.ends()[0].n_completion_tokens == 61
 
 
-@pytest.mark.parametrize("backend", [{"can_rewind": False}, {"token_share": 1.0}], ids=["no tail goes", "too dear"])
+@pytest.mark.parametrize("backend", [{"can_rewind": False}, {"decode_cost": 0.0}], ids=["no tail goes", "too dear"])
 def test_nothing_is_guessed_where_it_can_not_be_or_does_not_pay(backend: dict[str, Any]) -> None:
     bench = Bench(RuledBackend(rule=cyclic(4, 1000), **backend))
     bench.add(1, "abcd" * 4, max_tokens=40)
