@@ -14,7 +14,7 @@ class Drafts:
     """The guesses of all sequences. There are none where it is off, nor where the model can't take tokens back."""
 
     def __init__(self, backend: Backend, is_on: bool) -> None:
-        self._costs = Costs(backend.token_share) if is_on and backend.can_rewind else None
+        self._costs = Costs.among(backend.info.n_slots, backend.decode_cost) if is_on and backend.can_rewind else None
         self._n_most = min(MOST_DRAFTED, backend.n_outputs - 1)
         self._n_batch = backend.n_batch
 
