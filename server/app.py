@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import Scope
 
 from server.api.anthropic import errors as anthropic_errors
@@ -72,7 +74,7 @@ def create_app(settings: Settings, manager: ModelManager, compiler: ConstraintCo
     app.state.responses = BoundedStore[Kept](limits.kept_responses, limits.kept_response_bytes)
     app.state.drain = Drain(settings.drain_timeout_s)
     app.state.started_s = int(time.time())
-    _add_routes(app)
+    app.router.routes.extend(_routes())
     add_document(app)
     _add_error_handlers(app)
     app.add_middleware(Gate, settings=settings, drain=app.state.drain, encode_error=encode_error, metrics=manager.metrics)
@@ -93,15 +95,19 @@ def encode_error(scope: Scope, error: ServerError) -> Response:
     return encode(error)
 
 
-def _add_routes(app: FastAPI) -> None:
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Every route. They know nothing of an app, so what FastAPI finds out about them at a first request is found out once."""
+    every = APIRouter()
     for part in (native, embeddings, rerank):
-        app.include_router(part.router)
-    app.include_router(ollama.router)
-    app.include_router(anthropic.router, prefix="/v1")  # before the models: some of its routes are only for its own clients
-    app.include_router(models.router)
+        every.include_router(part.router)
+    every.include_router(ollama.router)
+    every.include_router(anthropic.router, prefix="/v1")  # before the models: some of its routes are only for its own clients
+    every.include_router(models.router)
     for router in (openai.router, responses.router):
-        app.include_router(router, prefix="/v1")
-        app.include_router(router, include_in_schema=False)  # llama.cpp answers without the prefix too
+        every.include_router(router, prefix="/v1")
+        every.include_router(router, include_in_schema=False)  # llama.cpp answers without the prefix too
+    return tuple(every.routes)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

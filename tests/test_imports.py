@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
 }
 
 COMMON: dict[str, tuple[str, ...]] = {
-    "converters": ("converters.constraint", "converters.errors", "converters.limits", "converters.options"),
+    "converters": (
+        "converters.constraint",
+        "converters.errors",
+        "converters.limits",
+        "converters.options",
+        "converters.record",
+    ),
     "server": ("server.errors", "server.settings", "server.json_text", "converters.limits"),
 }
 
@@ -69,7 +76,8 @@ def sources(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join(words[:-1] if words[-1] == "__init__" else words), path
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Dotted names that the file imports; `from a import b` counts as a.b where that is a module, else as a."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -80,9 +88,10 @@ def imports(path: Path) -> set[str]:
                 f"{node.module}.{alias.name}" if is_module(f"{node.module}.{alias.name}") else node.module
                 for alias in node.names
             }
-    return found
+    return frozenset(found)
 
 
+@cache
 def is_module(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()

@@ -70,7 +70,8 @@ def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
     timeout = httpx.Timeout(_PATIENCE_S, connect=10.0)
     if arguments.url is not None:
         url = arguments.url.rstrip("/").removesuffix("/v1")
-        with httpx.Client(base_url=url, headers=_headers(arguments.api_key), timeout=timeout) as client:
+        is_encrypted = url.startswith("https:")  # else the machine's certificates needn't be read
+        with httpx.Client(base_url=url, headers=_headers(arguments.api_key), timeout=timeout, verify=is_encrypted) as client:
             yield Session(client, arguments.model)
         return
     from server.cli.running import private_server
@@ -80,7 +81,7 @@ def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
     fetch_models(catalogue, store, (alias,))
     with (
         private_server(make_settings(arguments), catalogue, store, alias) as (url, key),
-        httpx.Client(base_url=url, headers=_headers(key), timeout=timeout) as client,
+        httpx.Client(base_url=url, headers=_headers(key), timeout=timeout, verify=False) as client,  # it's http
     ):
         yield Session(client, alias)
 

@@ -152,14 +152,16 @@ class _Grammars:
         return [message, *self._evict(message.key)]
 
     def _evict(self, newest: str) -> list[ToChild]:
-        dropped: list[ToChild] = []
-        for key in list(self._known):
+        dropped: list[str] = []
+        for key, message in self._known.items():
             if self._n_bytes <= self._max_bytes:
                 break
             if key != newest and not self._n_users.get(key):
-                self._n_bytes -= _size(self._known.pop(key))
-                dropped.append(DropGrammar(key))
-        return dropped
+                self._n_bytes -= _size(message)
+                dropped.append(key)
+        for key in dropped:
+            del self._known[key]
+        return [DropGrammar(key) for key in dropped]
 
     def use(self, keys: tuple[str, ...]) -> None:
         """A request runs with these grammars."""

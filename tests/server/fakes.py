@@ -287,9 +287,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(engine: FakeEngine | None = None, settings: Settings | None = None, **manager: str) -> AsyncIterator[Served]:
+async def serve(
+    engine: FakeEngine | None = None,
+    settings: Settings | None = None,
+    compiler: InlineCompiler | None = None,
+    **manager: str,
+) -> AsyncIterator[Served]:
+    """`compiler`: one that remembers what other servers have compiled."""
     engine = engine or FakeEngine()
-    app = create_app(settings or Settings(), FakeManager(engine, **manager), InlineCompiler())
+    app = create_app(settings or Settings(), FakeManager(engine, **manager), compiler or InlineCompiler())
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -17,10 +17,13 @@ from server.json_text import InvalidJson, dump_json, has_more_values, parse_json
 from server.large_json import TooLarge, read_large_json
 
 
-@pytest.fixture(params=["small", "large"], autouse=True)
+@pytest.fixture(params=["small", "large"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both readers, whatever the size."""
+    """Both readers, whatever the size: for the tests of `parse_json`, which takes one of them."""
     monkeypatch.setattr(json_text, "LARGE_BYTES", -1 if request.param == "large" else 1 << 40)
+
+
+with_both_readers = pytest.mark.usefixtures("reader")
 
 
 def parse(data: bytes, max_depth: int = 200) -> object:
@@ -61,6 +64,7 @@ def test_the_number_of_values_is_bounded() -> None:
     assert not has_more_values(value, 9)  # two of them keys
 
 
+@with_both_readers
 @pytest.mark.parametrize(("data", "n"), [(b"[1,2,3]", 4), (b'{"a":1}', 2), (b"[[[]]]", 3), (b"[" + b"0," * 99 + b"0]", 101)])
 def test_a_small_limit_of_values_holds_for_small_texts(data: bytes, n: int) -> None:
     assert parse_json(data, max_depth=9, max_values=n) == json.loads(data)
@@ -68,6 +72,7 @@ def test_a_small_limit_of_values_holds_for_small_texts(data: bytes, n: int) -> N
         parse_json(data, max_depth=9, max_values=n - 1)
 
 
+@with_both_readers
 @pytest.mark.parametrize(
     ("data", "value"),
     [
@@ -81,6 +86,7 @@ def test_takes(data: bytes, value: object) -> None:
     assert parse(data) == value
 
 
+@with_both_readers
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -106,6 +112,7 @@ def test_refuses(data: bytes, words: str) -> None:
         parse(data)
 
 
+@with_both_readers
 def test_the_depth_is_inclusive() -> None:
     parse(b"[" * 200 + b"]" * 200)
     with pytest.raises(InvalidJson, match="200 levels deep"):
@@ -113,14 +120,16 @@ def test_the_depth_is_inclusive() -> None:
     parse(b'["' + b"[" * 300 + b'"]', max_depth=1)
 
 
-@pytest.mark.parametrize("data", [b"[" + b"[]," * 500_000 + b"[]]", b"[[]" * 500_000, b'"' * 1_500_000, b"\\" * 1_500_000])
+@with_both_readers
+@pytest.mark.parametrize("data", [b"[" + b"[]," * 100_000 + b"[]]", b"[[]" * 100_000, b'"' * 300_000, b"\\" * 300_000])
 def test_a_large_body_is_checked_quickly(data: bytes) -> None:
     started = time.process_time()
     with contextlib.suppress(InvalidJson):
         parse(data, max_depth=20)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 0.6, "2 seconds a million bytes, and no more where there are more of them"
 
 
+@with_both_readers
 @pytest.mark.parametrize("text", ['{"b":1.10,"a":[1,true,null,"é\\n"]}', "0.1", "[]", '{"n":123456789012345678901234567890}'])
 def test_dump_gives_the_same_text_again(text: str) -> None:
     assert dump_json(parse_json(text.encode(), max_depth=9)) == text

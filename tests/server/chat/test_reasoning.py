@@ -23,7 +23,7 @@ from server.engine.llama import LlamaBackend
 from server.engine.messages import ModelSpec
 from server.errors import BadRequest
 from tests.server.api.sse import events
-from tests.server.fakes import FakeEngine, Served, serve
+from tests.server.fakes import FakeEngine, InlineCompiler, Served, serve
 from tests.tiny_models import TinyModel, write_tiny_model
 
 TURNS = (
@@ -41,6 +41,7 @@ THINKERS = {
     "opened": TinyModel(vocabulary="sentencepiece", controls=(*CONTROLS, "<think>", "</think>"), chat_template=OPENING),
 }
 PLAIN = TinyModel(controls=CONTROLS, chat_template=TURNS)
+COMPILER = InlineCompiler()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ async def serving(backend: LlamaBackend) -> AsyncIterator[Served]:
     client = LocalClient(backend)
     await client.start()
     try:
-        async with serve(cast(FakeEngine, client)) as served:
+        async with serve(cast(FakeEngine, client), compiler=COMPILER) as served:
             yield served
     finally:
         await client.stop()

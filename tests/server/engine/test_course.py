@@ -65,11 +65,14 @@ class Bench:
         self.core = Core(self.backend)
         self.intake = Intake(self.backend, SimpleQueue(), lambda message: None)
         self.n = 0
+        self.known: set[str] = set()
 
     def key(self, constraint: Constraint) -> str:
         key = repr(constraint)
-        compiled = compile_constraint(constraint)
-        self.intake._put_grammar(PutGrammar(key, compiled.gbnf, compiled.tables))
+        if key not in self.known:
+            compiled = compile_constraint(constraint)
+            self.intake._put_grammar(PutGrammar(key, compiled.gbnf, compiled.tables))
+            self.known.add(key)
         return key
 
     def ask(self, constraint: Constraint | None = None, *, seed: int = 0, temperature: float = 1.5, **fields: Any) -> Reply:
