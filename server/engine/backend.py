@@ -167,6 +167,36 @@ class EmbeddingContext(Protocol):
         """Give the native state back."""
 
 
+class DraftModel(Protocol):
+    """A small model of the same vocabulary, with slots of its own.
+
+    They follow the backend's: what that does to a slot's cells, decodes and rewinds left out, is done to the slot here too.
+    """
+
+    @property
+    def share(self) -> float:
+        """Its size as a share of the target's."""
+
+    @property
+    def n_batch(self) -> int:
+        """Most tokens of one decode."""
+
+    def n_held(self, seq_id: int) -> int:
+        """Tokens in the slot."""
+
+    def decode(self, batch: Batch) -> None:
+        """Run the model over `batch`. Raises BackendError."""
+
+    def likeliest(self, index: int) -> tuple[int, float]:
+        """The likeliest token after the batch's token `index`, of those that the target has, and its probability."""
+
+    def rewind(self, seq_id: int, n_tokens: int) -> None:
+        """Keep only the slot's first `n_tokens` tokens. Raises BackendError."""
+
+    def clear(self, seq_id: int) -> None:
+        """Empty the slot."""
+
+
 class Backend(Protocol):
     """A loaded model with a KV cache of its own for each of its slots; a sequence's id is its slot's number."""
 
@@ -209,6 +239,10 @@ class Backend(Protocol):
 
     def remove_sequence(self, seq_id: int) -> None:
         """Empty the slot `seq_id`."""
+
+    @property
+    def draft(self) -> DraftModel | None:
+        """The model that guesses, where there is one."""
 
     @property
     def decode_cost(self) -> float:

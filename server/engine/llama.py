@@ -22,6 +22,7 @@ from server.engine.bias import LogitBias
 from server.engine.governor import ThreadGovernor
 from server.engine.grammar_tokens import find_tokens
 from server.engine.llama_batch import NativeBatch
+from server.engine.llama_draft import NativeDraft, vocabulary_difference
 from server.engine.llama_embedding import NativeEmbeddings, is_causal, pooling_of, rank_frame
 from server.engine.llama_vocabulary import LlamaVocabulary
 from server.engine.logprobs import score_row
@@ -243,7 +244,7 @@ class LlamaBackend:
         self._log = native_log()
         self._log.clear()
         lib.llama_backend_init()
-        self._model = self._load(spec)
+        self._model = self._load(spec.path, spec.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(lib, lib.llama_model_get_vocab(self._model))
         n_train = int(lib.llama_model_n_ctx_train(self._model))
         self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
@@ -257,7 +258,9 @@ class LlamaBackend:
         self._generates = not spec.embedding and is_causal(self._metadata())
         self._context = self._open(spec) if self._generates else None
         self._memory = lib.llama_get_memory(self._context) if self._generates else None
-        self.can_rewind = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        self.can_rewind = _can_rewind(self._model)
+        drafts = self._generates and self.can_rewind and spec.draft_path is not None
+        self.draft = self._open_draft(spec, spec.draft_path) if drafts and spec.draft_path else None
         self._batch = NativeBatch(lib, self.n_batch)
         self._rows: dict[int, NDArray[np.float32]] = {}  # views of llama.cpp's output rows by address
         self._candidates = NativeCandidates(self.vocabulary.n_tokens)
@@ -265,17 +268,32 @@ class LlamaBackend:
         self._prototypes: Prototypes[Any] = Prototypes(lib.llama_sampler_clone, lib.llama_sampler_free)
         self.info = self._describe(spec, n_train)
 
-    def _load(self, spec: ModelSpec) -> Any:
+    def _load(self, path: str, n_gpu_layers: int) -> Any:
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = spec.n_gpu_layers
-        model = lib.llama_model_load_from_file(spec.path.encode(), params)
+        params.n_gpu_layers = n_gpu_layers
+        model = lib.llama_model_load_from_file(path.encode(), params)
         if not model:
-            raise LoadError(f"llama.cpp can't load {spec.path}: {self._log.first_error}")
+            raise LoadError(f"llama.cpp can't load {path}: {self._log.first_error}")
         if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
-            raise LoadError(f"{spec.path} is not a decoder-only language model")
+            raise LoadError(f"{path} is not a decoder-only language model")
         return model
 
-    def _open(self, spec: ModelSpec) -> Any:
+    def _open_draft(self, spec: ModelSpec, path: str) -> NativeDraft:
+        model = self._load(path, spec.n_gpu_layers)
+        vocabulary = LlamaVocabulary(lib, lib.llama_model_get_vocab(model))
+        difference = vocabulary_difference(lib, self.vocabulary, vocabulary)
+        if difference is not None:
+            raise LoadError(f"{path} can't draft for {spec.path}: {difference}")
+        if not _can_rewind(model):
+            raise LoadError(f"{path} can't draft: its state can't be taken back by a token")
+        share = lib.llama_model_size(model) / lib.llama_model_size(self._model)
+        params = self._context_params(spec)
+        try:
+            return NativeDraft(lib, model, params, vocabulary, self.vocabulary.n_tokens, share, self._governor)
+        except BackendError as error:
+            raise LoadError(f"{error}: {self._log.first_error}") from None
+
+    def _context_params(self, spec: ModelSpec) -> Any:
         if not 0 < spec.n_slots <= _MAX_SEQUENCES:
             raise LoadError(f"from 1 to {_MAX_SEQUENCES} slots are possible, not {spec.n_slots}")
         params = lib.llama_context_default_params()
@@ -286,6 +304,10 @@ class LlamaBackend:
         params.n_threads = params.n_threads_batch = self._n_threads
         params.kv_unified = False
         params.flash_attn_type = self._flash_attention
+        return params
+
+    def _open(self, spec: ModelSpec) -> Any:
+        params = self._context_params(spec)
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             wanted = f"{params.n_ctx} tokens ({spec.n_slots} slots of {self._n_ctx_slot})"
@@ -378,19 +400,26 @@ class LlamaBackend:
         saved = (ctypes.c_uint8 * size)()
         if lib.llama_state_seq_get_data(self._context, saved, size, seq_id) != size:
             raise BackendError("a sequence can't be copied out of the KV cache")
-        return saved
+        return saved, None if self.draft is None else self.draft.save(seq_id)
 
     def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
-        assert isinstance(saved, ctypes.Array)
-        if lib.llama_state_seq_set_data(self._context, saved, len(saved), seq_id) != len(saved):
+        assert isinstance(saved, tuple)
+        cells, drafts_cells = saved
+        if lib.llama_state_seq_set_data(self._context, cells, len(cells), seq_id) != len(cells):
             raise BackendError("a sequence can't be copied into the KV cache")
+        if self.draft is not None:
+            self.draft.load(seq_id, drafts_cells)
 
     def truncate_sequence(self, seq_id: int, n_tokens: int) -> bool:
+        if self.draft is not None:
+            self.draft.truncate(seq_id, n_tokens)
         if lib.llama_memory_seq_pos_min(self._memory, seq_id) != 0:  # a sliding window has lost the beginning
             return False
         return bool(lib.llama_memory_seq_rm(self._memory, seq_id, n_tokens, -1))
 
     def remove_sequence(self, seq_id: int) -> None:
+        if self.draft is not None:
+            self.draft.clear(seq_id)
         lib.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
 
     def rewind_sequence(self, seq_id: int, n_tokens: int) -> None:
@@ -481,6 +510,11 @@ class LlamaBackend:
             array,
             len(breakers),
         )
+
+
+def _can_rewind(model: Any) -> bool:
+    """Whether the newest tokens can be taken back: the state of a recurrent model is of its whole text."""
+    return not (lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model))
 
 
 def _shape(sampling: Sampling, seed: int) -> list[Stage]:

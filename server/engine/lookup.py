@@ -44,6 +44,11 @@ class Lookup:
         self._find_and_note()
 
     @property
+    def tokens(self) -> list[int]:
+        """The text."""
+        return self._tokens
+
+    @property
     def expected(self) -> int | None:
         """The token that stood there; None where nothing is known."""
         return None if self._place is None else self._tokens[self._place]

@@ -35,8 +35,8 @@ class ModelSpec:
     """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
 
     fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). speculation: what repeats
-    earlier text is guessed and checked several tokens at a time. hang_timeout_s: a call of the sampler that takes longer
-    ends the child, with what runs there.
+    earlier text is guessed and checked several tokens at a time; draft_path: the file of a small model of the same
+    vocabulary, which guesses too. hang_timeout_s: a call of the sampler that takes longer ends the child, with what runs there.
     embedding: only for vectors, without a KV cache for replies.
     """
 
@@ -50,6 +50,7 @@ class ModelSpec:
     max_waiting: int = 64
     fast_forward: bool = True
     speculation: bool = True
+    draft_path: str | None = None
     hang_timeout_s: float = 60.0
 
 

@@ -10,34 +10,58 @@ several tokens has other sums in the last bits than decodes of one, so the same 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from operator import mul
 
 from server.engine.lookup import LONGEST_MATCH, Lookup, PromptIndex
 
 MOST_DRAFTED = 15  # tokens of one decode of a sequence, which others wait for
 _LEARNING = 1 / 16  # weight of the newest token in a belief
 _FIRST_BELIEFS = ((3, 0.6), (4, 0.7), (6, 0.75), (10, 0.8), (16, 0.9), (24, 0.94), (LONGEST_MATCH, 0.97))
+_FIRST_SURE = ((0.3, 0.2), (0.5, 0.4), (0.7, 0.55), (0.85, 0.7), (0.95, 0.85), (1.0, 0.95))  # the draft model's own word
+_MOST_CREDIT = 2.0  # tokens that asking it may cost before it is left alone for some time
+_LEAST_PAUSE, _MOST_PAUSE = 16, 512  # tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What guesses cost, in tokens that are decoded without them. Fixed figures, since texts depend on them.
 
-    leaving: a decode of its own, for a sequence that else shares one. token: one more token in that decode.
+    leaving: a decode of its own, for a sequence that else shares one. token: one more token in that decode. model: a token of
+    the draft model.
     """
 
     leaving: float
     token: float
+    model: float = 0.0
 
     @classmethod
-    def among(cls, n_slots: int, decode_cost: float) -> Costs:
+    def among(cls, n_slots: int, decode_cost: float, model_share: float = 0.0) -> Costs:
         """Where `n_slots` may be busy, and a decode costs as much as `decode_cost` of its tokens before it has any.
 
-        How many are busy must not count, so half of the others are taken to be.
+        How many are busy must not count, so half of the others are taken to be. model_share: the draft model's size as a share
+        of the target's.
         """
         n_sharing = (1 + n_slots) / 2
         plain = decode_cost / n_sharing + 1
-        return cls(leaving=(decode_cost + 1) / plain - 1, token=1 / plain)
+        return cls((decode_cost + 1) / plain - 1, 1 / plain, model_share * (decode_cost + 1) / plain)
+
+    def best_length(self, likelihoods: Iterable[float]) -> int:
+        """How much to guess where so likely one token comes, two, three …: what is expected to save most; 0 if nothing does."""
+        best, most, gain = 0, 0.0, -self.leaving
+        for n_tokens, likelihood in enumerate(likelihoods, start=1):
+            gain += likelihood - self.token
+            if gain > most:
+                best, most = n_tokens, gain
+        return best
+
+    @property
+    def can_model_pay(self) -> bool:
+        """Whether a draft model that is always right would save anything."""
+        return MOST_DRAFTED * (1 - self.token - self.model) > self.leaving
 
 
 class Beliefs:
@@ -63,13 +87,87 @@ def _class_of(n_matched: int) -> int:
     return _CLASSES[min(n_matched, LONGEST_MATCH)]
 
 
-class Drafter:
-    """One sequence's guesses, by prompt look-up."""
+class ModelGuesses:
+    """One sequence's dealings with the draft model: what that has read of its own guesses, and whether asking it has paid."""
 
-    def __init__(self, index: PromptIndex, costs: Costs) -> None:
+    def __init__(self, costs: Costs) -> None:
+        self._n_text: int | None = None  # when it was asked last
+        self._guess: tuple[int, ...] = ()
+        self._costs = costs
+        self._values = [value for _, value in _FIRST_SURE]
+        self._expected: deque[tuple[int, int, bool]] = deque()  # token, its class, whether it was drafted
+        self._balance = 0.0
+        self._n_paused = 0
+        self._next_pause = _LEAST_PAUSE
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the draft model is to be asked now: not for some time after it hasn't paid."""
+        return self._n_paused == 0
+
+    def is_worth_asking(self, likelihood: float) -> bool:
+        """Whether one more token may pay, after those that come so likely."""
+        return likelihood > self._costs.token + self._costs.model
+
+    def belief(self, probability: float) -> float:
+        """How likely a guess comes of which the draft model is so sure."""
+        return self._values[_sureness(probability)]
+
+    def n_right(self, text: Sequence[int]) -> int:
+        """How many tokens of what the draft model has read at most are what the text is."""
+        if self._n_text is None:
+            return len(text)
+        pairs = zip(self._guess, text[self._n_text : self._n_text + len(self._guess)], strict=False)
+        return self._n_text + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def expect(self, n_text: int, guess: Sequence[int], probabilities: Sequence[float], n_drafted: int) -> None:
+        """What the draft model has guessed after `n_text` tokens, and how much of that is put to the test by a decode."""
+        self._n_text, self._guess = n_text, tuple(guess[:-1])  # the last one it hasn't read
+        self._expected = deque(
+            (token, _sureness(probability), place < n_drafted)
+            for place, (token, probability) in enumerate(zip(guess, probabilities, strict=True))
+        )
+        self._balance -= len(guess) * self._costs.model + n_drafted * self._costs.token + self._costs.leaving * (n_drafted > 0)
+
+    def take(self, token: int) -> None:
+        """The sequence has taken `token`."""
+        if self._n_paused:
+            self._n_paused -= 1
+        elif self._expected:
+            self._judge(token, *self._expected.popleft())
+
+    def _judge(self, token: int, expected: int, sureness: int, was_drafted: bool) -> None:
+        is_right = token == expected
+        self._values[sureness] += _LEARNING * (is_right - self._values[sureness])
+        self._balance = min(self._balance + (is_right and was_drafted), _MOST_CREDIT)
+        if not is_right:
+            self._expected.clear()
+        if self._expected:
+            return
+        if self._balance < -_MOST_CREDIT:
+            self._n_paused, self._balance = self._next_pause, 0.0
+            self._next_pause = min(2 * self._next_pause, _MOST_PAUSE)
+        elif self._balance == _MOST_CREDIT:
+            self._next_pause = _LEAST_PAUSE
+
+
+def _sureness(probability: float) -> int:
+    return next((place for place, (most, _) in enumerate(_FIRST_SURE) if probability <= most), len(_FIRST_SURE) - 1)
+
+
+class Drafter:
+    """One sequence's guesses, by prompt look-up; `model` is for those of the draft model, where it has one."""
+
+    def __init__(self, index: PromptIndex, costs: Costs, *, has_model: bool = False) -> None:
+        self.model = ModelGuesses(costs) if has_model else None
         self._lookup = Lookup(index)
         self._beliefs = Beliefs()
         self._costs = costs
+
+    @property
+    def text(self) -> Sequence[int]:
+        """Prompt and reply, as far as it is taken."""
+        return self._lookup.tokens
 
     def take(self, token: int) -> None:
         """The sequence has taken `token`."""
@@ -77,20 +175,13 @@ class Drafter:
         if (expected := lookup.expected) is not None:
             self._beliefs.learn(lookup.n_matched, token == expected)
         lookup.push(token)
+        if self.model is not None:
+            self.model.take(token)
 
     def propose(self, n_most: int) -> tuple[int, ...]:
-        """The guess, of at most `n_most` tokens."""
-        return tuple(self._lookup.continuation(min(n_most, self._n_paying())))
-
-    def _n_paying(self) -> int:
-        """The length that is expected to save most; 0 where none saves anything."""
+        """The guess by look-up, of at most `n_most` tokens."""
         if self._lookup.expected is None:
-            return 0
-        n_matched, likelihood, gain = self._lookup.n_matched, 1.0, -self._costs.leaving
-        best, most = 0, 0.0
-        for n_tokens in range(MOST_DRAFTED):
-            likelihood *= self._beliefs.of(n_matched + n_tokens)
-            gain += likelihood - self._costs.token
-            if gain > most:
-                best, most = n_tokens + 1, gain
-        return best
+            return ()
+        n_matched = self._lookup.n_matched
+        likelihoods = accumulate((self._beliefs.of(n_matched + place) for place in range(MOST_DRAFTED)), mul)
+        return tuple(self._lookup.continuation(min(n_most, self._costs.best_length(likelihoods))))

@@ -55,6 +55,8 @@ class Worker:
     def _serve(self, load: Load) -> None:
         try:
             check_file(load.spec.path)
+            if load.spec.draft_path is not None:
+                check_file(load.spec.draft_path)
         except BadModelFile as error:
             self._refuse(str(error))
         # imported here, so that the reader watches the parent while llama.cpp's library loads

@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -28,7 +28,7 @@ from server.models.catalogue import Catalogue, ModelEntry
 from server.models.details import read_details
 from server.models.errors import ModelError
 from server.models.local import LocalSource
-from server.models.memory import memory_of, usable_bytes
+from server.models.memory import context_of, memory_of, usable_bytes
 from server.models.metadata import UnreadableHeader
 from server.models.progress import Meter
 from server.models.store import Store
@@ -449,10 +449,16 @@ class Manager:
 
     async def _start_model(self, slot: _Slot) -> LoadedModel:
         entry = slot.entry
-        path = await self._get_file(slot)
+        path = await self._get_file(slot, entry)
         spec = model_spec(entry, path, self._settings)
         details = await _in_thread(lambda: self._look_up(entry))
-        await self._make_room(slot, memory_of(path, details, spec))
+        needed_bytes = memory_of(path, details, spec)
+        if (draft := self._draft_of(entry)) is not None:
+            draft_path = await self._get_file(slot, draft)
+            draft_details = await _in_thread(lambda: self._look_up(draft))
+            needed_bytes += memory_of(draft_path, draft_details, replace(spec, n_ctx=context_of(details, spec)))
+            spec = replace(spec, draft_path=str(draft_path))
+        await self._make_room(slot, needed_bytes)
         engine = self._make_engine(entry.alias, spec)
         slot.engine = ActiveEngine(
             engine, self.metrics.model(entry.alias), lambda: self._on_change(slot), lambda: self._on_run(slot)
@@ -461,9 +467,15 @@ class Manager:
         await slot.engine.start()
         return LoadedModel(entry.alias, slot.engine, template, entry.options.codec)
 
-    async def _get_file(self, slot: _Slot) -> Path:
-        """The model's file, fetched if it isn't here. Raises EngineStartFailed."""
-        entry = slot.entry
+    def _draft_of(self, entry: ModelEntry) -> ModelEntry | None:
+        """The line of the model that drafts for this one, where one is to."""
+        options = entry.options
+        if options.draft is None or options.embedding or not self._settings.speculation:
+            return None
+        return self.catalogue.get(options.draft)
+
+    async def _get_file(self, slot: _Slot, entry: ModelEntry) -> Path:
+        """A file that the slot's model needs, fetched if it isn't here. Raises EngineStartFailed."""
         try:
             path = await _in_thread(lambda: self.store.locate(entry))  # a checksum of a big file takes seconds
             if path is None:

@@ -38,6 +38,12 @@ def memory_of(path: Path, details: ModelDetails | None, spec: ModelSpec) -> int:
     """The weights and the KV cache of all slots. Raises OSError where the file is gone."""
     if details is None:
         return path.stat().st_size
-    n_ctx = spec.n_ctx or min(details.n_ctx_train or _DEFAULT_CTX, _DEFAULT_CTX)
-    kv_bytes = details.kv_bytes(n_ctx * spec.n_slots) if details.is_generative and not spec.embedding else 0
+    n_cells = context_of(details, spec) * spec.n_slots
+    kv_bytes = details.kv_bytes(n_cells) if details.is_generative and not spec.embedding else 0
     return details.size_bytes + kv_bytes
+
+
+def context_of(details: ModelDetails | None, spec: ModelSpec) -> int:
+    """Tokens of one slot's context."""
+    n_train = 0 if details is None else details.n_ctx_train
+    return spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)

@@ -147,6 +147,46 @@ class FakeEmbeddings:
 
 
 @dataclass(slots=True)
+class FakeDraft:
+    """A draft model that guesses by a function of its text: a token, and how sure it is. Counts cells as FakeBackend does."""
+
+    guess: Callable[[tuple[int, ...]], tuple[int, float]]
+    share: float = 0.05
+    n_batch: int = 64
+    fail_at: frozenset[int] = frozenset()
+    batches: list[Batch] = field(default_factory=list)
+    cells: dict[int, list[int]] = field(default_factory=dict)
+
+    def n_held(self, seq_id: int) -> int:
+        return len(self.cells.get(seq_id, ()))
+
+    def decode(self, batch: Batch) -> None:
+        assert 0 < len(batch) <= self.n_batch
+        counts = Counter(batch.seq_ids)
+        assert batch.seq_ids == sorted(batch.seq_ids), "in rising order"
+        assert len(set(counts.values())) == 1, "as many tokens of each"
+        self.batches.append(batch)
+        if len(self.batches) in self.fail_at:
+            raise BackendError("the fake was told to fail")
+        for token, position, seq_id in zip(batch.tokens, batch.positions, batch.seq_ids, strict=True):
+            cells = self.cells.setdefault(seq_id, [])
+            assert position == len(cells), "a sequence's positions follow each other"
+            cells.append(token)
+
+    def likeliest(self, index: int) -> tuple[int, float]:
+        batch = self.batches[-1]
+        assert batch.outputs[index], "logits that weren't asked for"
+        return self.guess(tuple(self.cells[batch.seq_ids[index]][: batch.positions[index] + 1]))
+
+    def rewind(self, seq_id: int, n_tokens: int) -> None:
+        assert n_tokens < len(self.cells[seq_id])
+        del self.cells[seq_id][n_tokens:]
+
+    def clear(self, seq_id: int) -> None:
+        self.cells.pop(seq_id, None)
+
+
+@dataclass(slots=True)
 class FakeBackend:
     """`script` maps a seed to what is drawn. `decode` checks positions and counts KV cells as llama.cpp would."""
 
@@ -161,6 +201,7 @@ class FakeBackend:
     can_rewind: bool = True
     rewinding_fails: bool = False
     decode_cost: float = 1.2
+    draft: FakeDraft | None = None
     add_space_prefix: bool = False
     batches: list[Batch] = field(default_factory=list)
     cells: dict[int, list[int]] = field(default_factory=dict)
@@ -232,16 +273,22 @@ class FakeBackend:
     def save_sequence(self, seq_id: int) -> SavedSequence:
         if self.copies_fail:
             raise BackendError("the fake was told to fail")
-        return tuple(self.cells[seq_id])
+        return tuple(self.cells[seq_id]), None if self.draft is None else tuple(self.draft.cells.get(seq_id, ()))
 
     def load_sequence(self, seq_id: int, saved: SavedSequence) -> None:
         assert isinstance(saved, tuple)
         assert not self.cells.get(seq_id), "the slot is in use"
-        self.cells[seq_id] = list(saved)
+        cells, draft_cells = saved
+        self.cells[seq_id] = list(cells)
+        if self.draft is not None:
+            assert not self.draft.cells.get(seq_id), "the draft model's slot is in use"
+            self.draft.cells[seq_id] = list(draft_cells)
 
     def truncate_sequence(self, seq_id: int, n_tokens: int) -> bool:
         assert n_tokens <= len(self.cells[seq_id])
         del self.cells[seq_id][n_tokens:]
+        if self.draft is not None:
+            del self.draft.cells.get(seq_id, [])[n_tokens:]
         return True
 
     def rewind_sequence(self, seq_id: int, n_tokens: int) -> None:
@@ -253,6 +300,8 @@ class FakeBackend:
 
     def remove_sequence(self, seq_id: int) -> None:
         self.cells.pop(seq_id, None)
+        if self.draft is not None:
+            self.draft.clear(seq_id)
 
     def compile_grammar(self, gbnf: str) -> Grammar:
         if gbnf.startswith("!"):

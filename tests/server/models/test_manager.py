@@ -402,3 +402,33 @@ async def test_a_file_that_may_not_be_read_is_the_models_failure(
     with pytest.raises(EngineStartFailed, match="Permission denied"):
         _ = [step async for step in manager.pull("b")]
     assert (await manager.describe("b")).details is None
+
+
+async def test_a_draft_model_is_fetched_and_counted_with_the_one_that_it_drafts_for(tmp_path: Path, garage: Garage) -> None:
+    target = write_tiny_model(tmp_path / "a.gguf", TinyModel(n_ctx_train=512, n_layers=2))
+    small = write_tiny_model(tmp_path / "b.gguf", TinyModel(n_ctx_train=256))
+    garage.gate.set()
+    catalogue = parse_catalogue("a a.gguf draft=b\nb b.gguf\nv a.gguf draft=b embedding=true", path="models.txt", base=tmp_path)
+    for speculation in (True, False):
+        settings = Settings(speculation=speculation)
+        manager = Manager(catalogue, Store(tmp_path / "cache"), settings, garage.make)
+        await manager.engine("a")
+        spec = garage.made[-1].spec
+        assert (spec.path, spec.speculation) == (str(target), speculation)
+        assert spec.draft_path == (str(small) if speculation else None)
+        a, b, _ = await manager.describe_all()
+        assert (a.state, b.state) == ("ready", "stopped")
+        assert a.details is not None
+        assert b.details is not None
+        alone = a.details.size_bytes + a.details.kv_bytes(512 * 4)
+        assert a.memory_bytes == alone + (b.details.size_bytes + b.details.kv_bytes(512 * 4)) * speculation
+        await manager.engine("v")
+        assert garage.made[-1].spec.draft_path is None
+
+
+async def test_a_draft_model_that_is_missing_is_a_failed_start(tmp_path: Path, garage: Garage) -> None:
+    (tmp_path / "a.gguf").write_bytes(GGUF)
+    garage.gate.set()
+    catalogue = parse_catalogue("a a.gguf draft=b\nb b.gguf", path="models.txt", base=tmp_path)
+    with pytest.raises(EngineStartFailed, match=r"b\.gguf"):
+        await Manager(catalogue, Store(tmp_path / "cache"), Settings(), garage.make).engine("a")
