@@ -1,7 +1,7 @@
 """The step loop: a token of every running sequence, a piece of every waiting prompt, one StepOutput with all that came of it.
 
-A sequence's numbers do not depend on who runs beside it: all running sequences decode one token each in one batch, every
-prompt is read in batches of its own, each slot has its own KV cache.
+A sequence's numbers do not depend on who runs beside it: what shares a batch has as many tokens there each, and each slot
+has its own KV cache.
 
 Single-threaded; `intake` brings it requests that are ready to run. Talks to the model only through `backend.Backend`.
 """
@@ -45,6 +45,8 @@ from server.engine.text import Released
 from server.engine.watchdog import Watchdog, no_watchdog
 
 logger = logging.getLogger(__name__)
+
+_MOST_RUNS = 3  # of a sequence in one step, which others wait for
 
 Task: TypeAlias = Job | Cancel | EmbedJob | Inspection | SetBusy | Shutdown
 Inbox: TypeAlias = "SimpleQueue[Task]"
@@ -156,15 +158,26 @@ class Core:
     # -- the batches
 
     def _decode(self, sequences: list[Sequence]) -> None:
-        """What each sequence has taken, and then its next token: sequences with as many tokens go together.
+        """What each sequence has taken, and then its next token. Those that have several tokens come first, and then, with
+        those that have one, those that come out of it with one: the fewer decodes, the better.
 
         One token has other sums than several, so how many a sequence decodes at a time must not depend on the others.
         """
         self._drafts.propose(sequences)
-        n_most = self._backend.n_batch
-        if any(sequence.draft for sequence in sequences):  # each of whose tokens has its output
-            n_most = min(n_most, self._backend.n_outputs)
-        for group in group_equals(sequences, lambda sequence: sequence.n_to_decode, n_most):
+        for _ in range(_MOST_RUNS):
+            runs = [sequence for sequence in sequences if sequence.n_to_decode > 1]
+            if not runs:
+                break
+            self._decode_equals(runs)
+            self._drafts.propose(sequence for sequence in runs if sequence.is_running)
+            sequences = self._scheduler.decoding
+        self._decode_equals([sequence for sequence in sequences if sequence.n_to_decode == 1])
+
+    def _decode_equals(self, sequences: list[Sequence]) -> None:
+        """Sequences with as many tokens as one another go together."""
+        n_outputs = 1 + max((len(sequence.draft) for sequence in sequences), default=0)
+        n_together = self._backend.n_outputs // n_outputs
+        for group in group_equals(sequences, lambda sequence: sequence.n_to_decode, self._backend.n_batch, n_together):
             if running := [sequence for sequence in group if sequence.is_running]:  # a group that failed may end others
                 self._decode_group(running)
 
@@ -207,6 +220,7 @@ class Core:
                 batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
         begun = time.monotonic()
         if self._attempt([share.job for share in shares], lambda: self._backend.decode(batch)):
+            self._drafts.read_along((share.job for share in shares), batch)
             self._pace.learn(len(batch), time.monotonic() - begun)
             for place, share in enumerate(shares):
                 self._take_chunk(share, place * share.n_tokens)

@@ -140,10 +140,19 @@ class Course:
         if not self._forced and self._must_close(n_left):
             self._close_block()
 
+    def likely(self) -> tuple[int, ...]:
+        """The tokens of a text that must follow, where they are to be drawn: the model may cut that text into others."""
+        return () if self._forced or (walk := self._forced_walk) is None else walk.likely()
+
+    @property
+    def _forced_walk(self) -> Walk | None:
+        """The walk that tells what is forced. The first token of a reply is drawn all the same: that costs no decode, and
+        `{` or `{"` is for the model to say."""
+        return self._walk if self._phase in _RULED and self._offered is None and self._has_begun else None
+
     def _is_certain(self) -> bool:
-        """Whether the grammar leaves no choice about the next token. The first one of a reply is drawn all the same: that
-        costs no decode, and `{` or `{"` is for the model to say."""
-        walk = self._walk if self._phase in _RULED and self._offered is None and self._has_begun else None
+        """Whether the grammar leaves no choice about the next token."""
+        walk = self._forced_walk
         if not self._certain and walk is not None:
             self._certain.extend(walk.forced())
         return bool(self._certain)

@@ -59,12 +59,12 @@ class ModelDrafts:
         self._model = model
         self._costs = costs
 
-    def read_along(self, batch: Batch) -> None:
-        """The target has read chunks of prompts: so does the draft model, where it has read what is before them."""
+    def read_along(self, batch: Batch, seq_ids: set[int]) -> None:
+        """The target has read chunks of prompts: so does the draft model in these slots, if it has read what is before them."""
         mine = Batch()
         reads: dict[int, bool] = {}
         for token, position, seq_id in zip(batch.tokens, batch.positions, batch.seq_ids, strict=True):
-            if reads.setdefault(seq_id, position == self._model.n_held(seq_id)):
+            if reads.setdefault(seq_id, seq_id in seq_ids and position == self._model.n_held(seq_id)):
                 mine.add(token, position, seq_id, output=False)
         try:
             if len(mine):

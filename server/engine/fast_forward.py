@@ -57,6 +57,7 @@ class FastForward:
         self._speller = speller
         self._ids = ids
         self._tokens: dict[tuple[State, bool, bool | None], tuple[int, ...]] = {}
+        self._endings: dict[tuple[State, bool, bool | None], tuple[int, ...]] = {}
         self._optional: dict[State, bool] = {}
         speller.settled(b" ", True)  # what it looks up takes a while to make: not in the step loop
 
@@ -72,6 +73,18 @@ class FastForward:
             if len(self._tokens) >= _N_REMEMBERED:
                 self._tokens.clear()
             self._tokens[key] = known
+        return known
+
+    def ending(self, state: State, last: str, spacing: Spacing) -> tuple[int, ...]:
+        """The tokens of the text that must come in `state`, where it is so short that all of it is left to be drawn."""
+        key = state, last in _SEPARATORS, spacing.is_spaced
+        known = self._endings.get(key)
+        if known is None:
+            text = "" if state.partial is not None else self._text(state, last, spacing)[0]
+            known = (self._speller.tokens(text.encode()) or ()) if len(text) <= _MOST_CHARS else ()
+            if len(self._endings) >= _N_REMEMBERED:
+                self._endings.clear()
+            self._endings[key] = known
         return known
 
     def separations(self, state: State, last: str, text: str) -> Iterator[bool]:

@@ -187,8 +187,11 @@ def group_shares(shares: list[Share], n_batch: int) -> list[list[Share]]:
     return [*alone, *group_equals([s for s in in_order if not s.job.wants_scores], lambda share: share.n_tokens, n_batch)]
 
 
-def group_equals(items: Iterable[Item], n_tokens: Callable[[Item], int], n_batch: int) -> list[list[Item]]:
-    """The items that can share a batch: those that have as many tokens as one another, as many as it has room for.
+def group_equals(
+    items: Iterable[Item], n_tokens: Callable[[Item], int], n_batch: int, n_together: int | None = None
+) -> list[list[Item]]:
+    """The items that can share a batch: those that have as many tokens as one another, as many as it has room for, and at
+    most `n_together`.
 
     llama.cpp then takes each for itself, so that its numbers don't depend on who else is there.
     """
@@ -198,7 +201,7 @@ def group_equals(items: Iterable[Item], n_tokens: Callable[[Item], int], n_batch
     return [
         group[start : start + n_most]
         for size, group in groups.items()
-        for n_most in [max(1, n_batch // size)]
+        for n_most in [max(1, min(n_batch // size, n_together or n_batch))]
         for start in range(0, len(group), n_most)
     ]
 

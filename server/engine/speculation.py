@@ -100,10 +100,10 @@ class ModelGuesses:
         self._n_paused = 0
         self._next_pause = _LEAST_PAUSE
 
-    @property
-    def may_ask(self) -> bool:
-        """Whether the draft model is to be asked now: not for some time after it hasn't paid."""
-        return self._n_paused == 0
+    def may_ask(self, n_text: int) -> bool:
+        """Whether the draft model is to be asked what comes after `n_text` tokens: once, and not for some time after it
+        hasn't paid."""
+        return self._n_paused == 0 and n_text != self._n_text
 
     def is_worth_asking(self, likelihood: float) -> bool:
         """Whether one more token may pay, after those that come so likely."""
@@ -168,6 +168,11 @@ class Drafter:
     def text(self) -> Sequence[int]:
         """Prompt and reply, as far as it is taken."""
         return self._lookup.tokens
+
+    @property
+    def may_ask_model(self) -> bool:
+        """Whether the draft model is to be asked now."""
+        return self.model is not None and self.model.may_ask(len(self._lookup.tokens))
 
     def take(self, token: int) -> None:
         """The sequence has taken `token`."""

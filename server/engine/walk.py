@@ -87,6 +87,12 @@ class Walk:
             return ()
         return self._forward.tokens(self._state, self._last, self.spacing)
 
+    def likely(self) -> tuple[int, ...]:
+        """The tokens that the model would write the forced text with, where none of them is certain."""
+        if self._forward is None:
+            return ()
+        return self._forward.ending(self._state, self._last, self.spacing)
+
     def relax(self) -> bool:
         """Keep to no spacing, and force nothing, from here on; False where it was so."""
         was_strict, self._forward, self.spacing = self._forward is not None, None, Spacing()

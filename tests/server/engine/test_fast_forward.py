@@ -296,3 +296,60 @@ def test_penalties_know_forced_tokens(bpe: Bench) -> None:
     sampling = Sampling(temperature=0, repeat_penalty=1.0, presence_penalty=100.0, repeat_last_n=-1)
     text, _ = bpe.ask(Regex("[xy]qzqzqz[qzw]"), sampling=sampling)
     assert text.endswith("w")
+
+
+# ---- how it is decoded
+
+
+def tail_of(bench: Bench, walk: Walk) -> str:
+    return b"".join(map(bench.backend.vocabulary.piece, walk.likely())).decode()
+
+
+def test_the_end_of_forced_text_is_likely(bpe: Bench) -> None:
+    """A longer token begins with it, so it is drawn: but what else could come?"""
+    assert bpe.backend.vocabulary.begins_token(b'"')
+    walk = walk_of(bpe, Regex('x"([abc]|k)'))
+    assert take(bpe, walk, "x")
+    assert (forced_text(bpe, walk), tail_of(bpe, walk)) == ("", '"')
+    assert take(bpe, walk, '"')
+    assert tail_of(bpe, walk) == ""
+    assert walk.relax()
+    assert tail_of(bpe, walk) == ""
+
+
+ENDINGS = Regex('a[bc](xq"[de]){9}')
+
+
+def test_guessed_ends_of_forced_text_save_decodes(bpe: Bench) -> None:
+    text, plain = bpe.ask(ENDINGS)
+    n_plain = len(bpe.backend.shapes)
+    bpe.backend.shapes.clear()
+    bpe.core = Core(bpe.backend, speculates=True)
+    guessed_text, guessed = bpe.ask(ENDINGS)
+    assert all(re.fullmatch('a[bc](xq"[de]){9}', reply) for reply in (text, guessed_text))
+    assert (plain.n_drafted_tokens, guessed.n_drafted_tokens) == (0, 9)
+    assert guessed.n_accepted_tokens == 9
+    assert len(bpe.backend.shapes) == n_plain - 9
+
+
+def test_the_same_text_alone_and_beside_others_with_guesses(bpe: Bench) -> None:
+    bpe.core = Core(bpe.backend, speculates=True)
+    alone = [bpe.ask(ENDINGS, sampling=Sampling(seed=seed, temperature=1.5))[0] for seed in range(3)]
+    for id, (seed, constraint) in enumerate(zip((0, 7, 1, 2), (ENDINGS, JsonSchema(OBJECT), ENDINGS, ENDINGS), strict=True)):
+        bpe.add(10 + id, constraint, sampling=Sampling(seed=seed, temperature=1.5))
+        for _ in range(id):
+            bpe.step()
+    while bpe.core.has_work:
+        bpe.step()
+    assert [bpe.texts[10][0], bpe.texts[12][0], bpe.texts[13][0]] == alone
+
+
+def test_single_tokens_wait_for_what_comes_out_of_runs(bench: Bench) -> None:
+    """All that have one token to decode do so at once, next to one another, so that llama.cpp needs one go for them."""
+    for id in range(4):
+        bench.add(id, JsonSchema(OBJECT), sampling=Sampling(seed=id, temperature=1.5))
+    while bench.core.has_work:
+        bench.backend.shapes.clear()
+        bench.step()
+        singles = [n_sequences for n, n_sequences in bench.backend.shapes if n == n_sequences]
+        assert len(singles) <= 1
