@@ -28,7 +28,7 @@ from server.engine.messages import (
     TokenLogprobs,
 )
 from server.engine.sequence import Sequence as Choice
-from tests.server.engine.fake_backend import END, FakeBackend, FakeSampler
+from tests.server.engine.fake_backend import END, FakeBackend, FakeDraft, FakeSampler
 
 Rule = Callable[[int, tuple[int, ...]], int]
 Guess = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -313,3 +313,122 @@ def test_a_kept_prompt_holds_no_guessed_cells() -> None:
         bench.add(id, "abcd" * 5, max_tokens=10 + id)
         bench.run()
     assert [bench.outcome(id)[0] for id in range(3)] == [("abcd" * 3)[: 10 + id] for id in range(3)]
+
+
+# ---- a draft model
+
+
+def with_draft(rule: Rule, guess: Callable[[tuple[int, ...]], tuple[int, float]], **fields: Any) -> RuledBackend:
+    """A target that costs much, so that guesses pay, with a draft model."""
+    n_batch = fields.get("n_batch", 64)
+    share = fields.pop("share", 0.05)
+    fail_at = fields.pop("draft_fail_at", frozenset())
+    draft = FakeDraft(guess, share=share, n_batch=n_batch, fail_at=fail_at)
+    settings: dict[str, Any] = {"rule": rule, "decode_cost": 20.0, "draft": draft, **fields}
+    return RuledBackend(**settings)
+
+
+def letters(seed: int, text: tuple[int, ...]) -> int:
+    """A text that never repeats itself for long: what a look-up doesn't find."""
+    return 32 + hash((text[-1], len(text))) % 90
+
+
+def test_a_draft_model_that_is_right_saves_decodes() -> None:
+    backend = with_draft(letters, lambda text: (letters(0, text), 0.99), n_ctx_slot=256)
+    bench = Bench(backend)
+    bench.add(1, "0123456789" * 2, max_tokens=120)
+    bench.run()
+    end = bench.ends()[0]
+    assert end.n_completion_tokens == 120
+    assert end.n_accepted_tokens == end.n_drafted_tokens > 90
+    assert len(backend.batches) < 20
+    assert backend.draft is not None
+    assert sum(len(batch) for batch in backend.draft.batches) < 20 + 120 + 10, "nothing is read twice"
+
+
+def test_a_draft_model_that_is_wrong_is_left_alone() -> None:
+    backend = with_draft(letters, lambda text: (1, 0.99), n_ctx_slot=1024)
+    bench = Bench(backend)
+    bench.add(1, "0123456789" * 2, max_tokens=900)
+    bench.run()
+    end = bench.ends()[0]
+    assert end.n_accepted_tokens < 10, "what a look-up finds by chance"
+    assert end.n_drafted_tokens < 150
+    assert backend.draft is not None
+    assert len(backend.draft.batches) < 200
+
+
+def test_a_draft_model_that_is_unsure_is_put_to_the_test_when_it_has_been_right() -> None:
+    n_drafted = []
+    for guess in (lambda text: (1, 0.1), lambda text: (letters(0, text), 0.1)):
+        bench = Bench(with_draft(letters, guess, n_ctx_slot=256))
+        bench.add(1, "0123456789", max_tokens=100)
+        bench.run()
+        n_drafted.append(bench.ends()[0].n_drafted_tokens)
+    assert n_drafted[0] == 0 < n_drafted[1]
+
+
+def test_a_draft_model_that_is_too_large_is_never_asked() -> None:
+    backend = with_draft(letters, lambda text: (letters(0, text), 0.99), share=1.0, decode_cost=1.2)
+    bench = Bench(backend)
+    bench.add(1, "0123456789", max_tokens=40)
+    bench.run()
+    assert backend.draft is not None
+    assert backend.draft.batches == []
+
+
+def test_a_draft_model_that_fails_is_done_without() -> None:
+    for fail_at in range(1, 6):
+        backend = with_draft(letters, lambda text: (letters(0, text), 0.99), draft_fail_at=frozenset({fail_at}))
+        bench = Bench(backend)
+        for id in range(2):
+            bench.add(id, "0123456789" * (id + 1), max_tokens=30)
+        bench.run()
+        assert [bench.ends(id)[0].n_completion_tokens for id in range(2)] == [30, 30]
+
+
+@st.composite
+def draft_models(draw: st.DrawFn) -> Callable[[tuple[int, ...]], tuple[int, float]]:
+    """Often what comes, with some probability that says little."""
+    salt, n_right = draw(st.integers(0, 1000)), draw(st.integers(0, 20))
+    rule = draw(RULES)
+
+    def guess(text: tuple[int, ...]) -> tuple[int, float]:
+        value = hash((salt, text[-6:]))
+        token = rule(0, text) if value % 20 < n_right else value % 258
+        return token, (value % 97) / 96
+
+    return guess
+
+
+@given(RULES, draft_models(), REQUESTS, st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_draft_model_leaves_the_text_as_it_is(rule: Rule, guess: Any, requests: list[Any], data: st.DataObject) -> None:
+    plain = Bench(RuledBackend(rule=rule), speculates=False)
+    n_batch = data.draw(st.sampled_from([4, 7, 64]))
+    drafted = Bench(with_draft(rule, guess, n_batch=n_batch))
+    for bench in (plain, drafted):
+        for id, request in enumerate(requests):
+            bench.add(id, **request)
+    for _ in range(data.draw(st.integers(0, 12))):
+        drafted.events.extend(drafted.core.step())
+    if data.draw(st.booleans()):
+        drafted.core.cancel(len(requests) - 1)
+        requests = requests[:-1]
+    plain.run()
+    drafted.run()
+    check_draft_cells(drafted.backend)
+    for id, request in enumerate(requests):
+        assert [drafted.outcome(id, i) for i in range(request["n"])] == [plain.outcome(id, i) for i in range(request["n"])]
+        alone = Bench(with_draft(rule, guess, n_batch=n_batch))
+        alone.add(id, **request)
+        alone.run()
+        counts = [sorted((e.index, e.n_drafted_tokens, e.n_accepted_tokens) for e in b.ends(id)) for b in (alone, drafted)]
+        assert counts[0] == counts[1], "beside others as alone"
+
+
+def check_draft_cells(backend: FakeBackend) -> None:
+    """What the draft model's slots hold is how the target's begin."""
+    assert backend.draft is not None
+    for slot, cells in backend.draft.cells.items():
+        assert backend.cells.get(slot, [])[: len(cells)] == cells
