@@ -38,11 +38,11 @@ def print_prepared(grammar: Grammar, budget: Budget | None = None) -> str:
     """The text of a grammar that `passes.printable` made. Raises LimitExceeded past the budget's deadline."""
     budget = budget or Budget()
     printer = _Printer(grammar.rules)
-    lines = [f"root ::= {printer.text(grammar.rules['root'], 0)}"]
-    for name, expr in grammar.rules.items():
+    lines = [printer.rule("root")]
+    for name in grammar.rules:
         budget.check_deadline()
         if name != "root":
-            lines.append(f"{name} ::= {printer.text(expr, 0)}")
+            lines.append(printer.rule(name))
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +54,14 @@ class _Printer:
     """Expressions of one grammar as text."""
 
     def __init__(self, rules: Mapping[str, Expr]) -> None:
+        self._rules = rules
         self._order = Order(rules)
+        self._name = ""
+
+    def rule(self, name: str) -> str:
+        """The line of a rule."""
+        self._name = name
+        return f"{name} ::= {self.text(self._rules[name], 0)}"
 
     def text(self, expr: Expr, level: int) -> str:
         """`expr` for a place of this level. Not a `match`, which takes a third longer: this runs for every node."""
@@ -71,7 +78,8 @@ class _Printer:
         if isinstance(expr, Alt):
             if not expr.options:
                 return "[\\x00]"  # a class that no text matches
-            return _bracket(" | ".join([self.text(option, _SEQ) for option in self._order.of(expr.options)]), level > _ALT)
+            options = self._order.of(expr.options, self._name)
+            return _bracket(" | ".join([self.text(option, _SEQ) for option in options]), level > _ALT)
         if isinstance(expr, Rep):
             return _bracket(self.text(expr.item, _SYMBOL) + _print_count(expr.min, expr.max), level > _REP)
         if isinstance(expr, Token):

@@ -1,19 +1,26 @@
-"""The order of alternatives: llama.cpp asks the stack of the last one first, and stops copying a token once one takes it."""
+"""The order of alternatives: llama.cpp asks the stack of the last one first, and stops copying a token once one takes it.
+
+It follows a token into one stack at a time: what comes after a character is met only for the stack that took it. So first are
+asked the ways that a token is likely to take and that are cheap to follow, and last "any other character".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from converters.grammar.expr import Alt, Chars, Expr, Ref, Rep, Seq
+from converters.grammar.passes.runs import NEARLY_ANY
 
 MAX_CHAIN = 8
 """So many rules are looked through for what an alternative begins with."""
+_LOOP, _RUN = 1 << 30, 1 << 31
 
 
 class Order:
-    """Puts alternatives so that nothing at all comes first, and what can begin with the most characters last.
+    """Puts alternatives so that nothing at all comes first, then what begins with nearly any character, and last what can
+    begin with the most characters, loops and runs (see `passes.runs`).
 
-    Before → after: `root ::= [a-z] root | "?" x | ""` → `root ::= "" | "?" x | [a-z] root`
+    Before → after: `x ::= [a-z] x | y "?" | "" | [^a-z]` → `x ::= "" | [^a-z] | y "?" | [a-z] x`
     """
 
     def __init__(self, rules: Mapping[str, Expr]) -> None:
@@ -21,9 +28,19 @@ class Order:
         self._widths: dict[str, int] = {}
         self._depth = 0
 
-    def of(self, options: tuple[Expr, ...]) -> list[Expr]:
-        """`options` in order; those that begin with as many characters stay as they are."""
-        return sorted(options, key=self.width)
+    def of(self, options: tuple[Expr, ...], rule: str) -> list[Expr]:
+        """`options`, which stand in `rule`, in order; those that begin with as many characters stay as they are."""
+        return sorted(options, key=lambda option: self._rank(option, rule))
+
+    def _rank(self, option: Expr, rule: str) -> float:
+        if isinstance(option, Seq) and option.items:
+            first, last = option.items[0], option.items[-1]
+            if isinstance(first, Rep) and first.min > 1:
+                return _RUN
+            if isinstance(first, Chars) and isinstance(last, Ref) and last.name == rule:
+                return _LOOP
+        width = self.width(option)
+        return width if width < NEARLY_ANY else 0.5
 
     def width(self, expr: Expr) -> int:
         """About how many characters `expr` can begin with; 0 for the empty text."""

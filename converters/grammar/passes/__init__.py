@@ -15,6 +15,7 @@ from converters.grammar.passes.nesting import cut_deep_expressions
 from converters.grammar.passes.nonempty import strip_nullable_items
 from converters.grammar.passes.prefix import factor_prefixes
 from converters.grammar.passes.repetition import split_repetitions
+from converters.grammar.passes.runs import write_runs
 from converters.grammar.passes.spell import drop_unspellable
 from converters.limits import Budget
 
@@ -46,4 +47,4 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
 def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:
     """A prepared grammar with the counts and names that llama.cpp's text can have, and few levels of rules to walk."""
     budget = budget or Budget()
-    return legal_names(split_repetitions(hoist_heads(grammar, budget), budget))
+    return legal_names(write_runs(split_repetitions(hoist_heads(grammar, budget), budget), budget))

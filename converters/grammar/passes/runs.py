@@ -1,0 +1,201 @@
+"""Runs: many characters of a loop written out as one more alternative, for llama.cpp to follow a token into.
+
+llama.cpp follows a token into one alternative after the other, and works out what may come next of everything it meets, fit or
+not. In a loop over the characters of a text, that is every way on, at every character. A row of characters that stands in one
+piece has one way on; where it is asked first (see `grammar.order`), a token inside a text costs a step a character, and the
+other ways on are met once a token. For printing only: it adds a second reading of the same text, and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from converters.grammar.charset import MAX_CODE_POINT, CharSet
+from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
+from converters.grammar.passes.look import look_of
+from converters.grammar.passes.walk import FreshNames, below
+from converters.limits import Budget
+
+LENGTH = 32
+"""Characters of a run: a token that goes past its end is followed into what begins there. A shorter text has no use for it."""
+MIN_WIDTH = 20
+"""So many characters a loop is over: digits make no long texts."""
+MAX_RANGES = 16
+MIN_WAYS_ON, MAX_WAYS_ON = 2, 12
+"""How many ways may lead out of a loop. One costs too little to save it; many are too much text to be written again."""
+MAX_REFS = 24
+MAX_DEPTH, MAX_COUNT = 4, 8
+"""Rules in one another, and repetitions, of which an escape may consist."""
+NEARLY_ANY = MAX_CODE_POINT // 2
+"""A class of more characters than this means "any other", which is seldom what comes."""
+
+
+def write_runs(grammar: Grammar, budget: Budget, min_width: int = MIN_WIDTH, length: int = LENGTH) -> Grammar:
+    """Add runs of `length` to the loops over at least `min_width` characters.
+
+    Before → after: `root ::= "(" x; x ::= ")" | "?" y | [a-z] x` →
+        root ::= "(" x
+        x ::= ")" | "?" y | [a-z] x-2 | [a-z]{32} x
+        x-2 ::= ")" | "?" y | [a-z] x-2
+    Only where a loop is begun right after a character that it is not over: that one ended the run before. So at most one run
+    of a loop is alive, however many ways a text is read in.
+    """
+    loops: dict[str, CharSet] = {}
+    for name, expr in grammar.rules.items():
+        chars = _loop_chars(name, expr) if name != grammar.root else None
+        if chars is not None and len(chars) >= min_width:
+            loops[name] = chars
+    if not loops:
+        return grammar
+    calling = {name for name, expr in grammar.rules.items() if not look_of(expr).refs.isdisjoint(loops)}
+    calls = _Calls(grammar.rules, loops)
+    called = {ref for name in calling for ref in calls.safe_in(grammar.rules[name])}
+    if not called:
+        return grammar
+    budget.check_deadline()
+    return _Writer(grammar, {name: loops[name] for name in loops if name in called}, calls, length).run(calling)
+
+
+def _loop_chars(name: str, rule: Expr) -> CharSet | None:
+    """The characters that a rule is a loop over (the most, if there are several steps), if it is one worth runs."""
+    if not isinstance(rule, Alt) or not MIN_WAYS_ON < len(rule.options) <= MAX_WAYS_ON + 1:
+        return None
+    found = max(_step_chars(rule.options, name), key=len, default=None)
+    if found is None or len(found.ranges) > MAX_RANGES or len(look_of(rule).refs) > MAX_REFS:
+        return None
+    return found
+
+
+def _step_chars(options: Sequence[Expr], name: str) -> Iterator[CharSet]:
+    """The characters of the alternatives that are one character and then the rule `name` again."""
+    for option in options:
+        if isinstance(option, Seq) and len(option.items) == 2:
+            first, then = option.items
+            if isinstance(first, Chars) and isinstance(then, Ref) and then.name == name:
+                yield first.chars
+
+
+class _Calls:
+    """Tells the calls of loops where none of their runs can be alive."""
+
+    def __init__(self, rules: Mapping[str, Expr], loops: Mapping[str, CharSet]) -> None:
+        self._rules = rules
+        self._loops = loops
+        self._short: dict[str, bool] = {}
+
+    def safe_in(self, expr: Expr) -> Iterator[str]:
+        """The loops that `expr` calls so."""
+        if isinstance(expr, Seq):
+            for i, item in enumerate(expr.items):
+                if isinstance(item, Ref) and self.is_safe(expr.items, i):
+                    yield item.name
+        for part in below(expr):
+            if isinstance(part, (Seq, Alt, Rep)):
+                yield from self.safe_in(part)
+
+    def is_safe(self, items: Sequence[Expr], i: int) -> bool:
+        """Does the call at `i` come after a character that the loop isn't over, with at most an escape or the like between?"""
+        call = items[i]
+        chars = self._loops.get(call.name) if isinstance(call, Ref) else None
+        if chars is None:
+            return False
+        is_open = False
+        for item in reversed(items[:i]):
+            if isinstance(item, Lit):
+                if any(char not in chars for char in item.text):
+                    return True
+            elif isinstance(item, Chars):
+                if item.chars.isdisjoint(chars):
+                    return True
+            elif is_open or not self._is_short(item, MAX_DEPTH):
+                return False
+            else:
+                is_open = True
+        return False
+
+    def _is_short(self, expr: Expr, depth: int) -> bool:
+        """Are the texts of `expr` bounded, and by little?"""
+        if isinstance(expr, Ref):
+            if expr.name not in self._short:
+                self._short[expr.name] = False  # while it is looked for: a rule that comes back to itself
+                self._short[expr.name] = depth > 0 and self._is_short(self._rules[expr.name], depth - 1)
+            return self._short[expr.name]
+        if isinstance(expr, Rep) and (expr.max is None or expr.max > MAX_COUNT):
+            return False
+        return not isinstance(expr, Token) and all(self._is_short(part, depth) for part in below(expr))
+
+
+class _Writer:
+    """Gives each loop its forms: with runs, under its own name; plain; and begun plain, with runs from its second character."""
+
+    def __init__(self, grammar: Grammar, loops: Mapping[str, CharSet], calls: _Calls, length: int) -> None:
+        names = FreshNames(grammar.rules)
+        self._grammar = grammar
+        self._loops = loops
+        self._calls = calls
+        self._length = length
+        self._plain = {name: Ref(names.make(name)) for name in loops}
+        self._entry = {name: Ref(names.make(name)) for name in loops}
+        self._entered: set[str] = set()
+
+    def run(self, calling: set[str]) -> Grammar:
+        """The grammar with its runs. `calling`: the rules that call loops."""
+        rules = dict(self._grammar.rules)
+        ways_on: dict[str, list[Expr]] = {}
+        for name in rules:
+            if name in self._loops:
+                ways_on[name] = self._write_loop(name, rules)
+            elif name in calling:
+                rules[name] = self._with_calls(name, rules[name])
+        added = {self._plain[name].name: Alt((*ways_on[name], self._step(name, self._plain[name]))) for name in self._loops}
+        for name in self._loops:
+            if name in self._entered:
+                added[self._entry[name].name] = Alt((*ways_on[name], self._step(name, Ref(name))))
+        return Grammar(rules | added, self._grammar.root)
+
+    def _write_loop(self, name: str, rules: dict[str, Expr]) -> list[Expr]:
+        """Put the form with runs into `rules`; the ways out of the loop are returned."""
+        loop = rules[name]
+        assert isinstance(loop, Alt)
+        ways = [self._way(option, is_in_loop=True) for option in loop.options if option != self._step(name, Ref(name))]
+        run = Seq((Rep(Chars(self._loops[name]), self._length, self._length), Ref(name)))
+        rules[name] = Alt((*ways, self._step(name, self._plain[name]), run))
+        return ways
+
+    def _step(self, name: str, then: Ref) -> Expr:
+        return Seq((Chars(self._loops[name]), then))
+
+    def _with_calls(self, name: str, expr: Expr) -> Expr:
+        """A rule that has no runs itself, calling those that have."""
+        if not isinstance(expr, Alt):
+            return self._way(expr, is_in_loop=False)
+        is_in_loop = any(_step_chars(expr.options, name))
+        return Alt(tuple(self._way(option, is_in_loop=is_in_loop) for option in expr.options))
+
+    def _way(self, way: Expr, *, is_in_loop: bool) -> Expr:
+        """One alternative. What is behind a single character is worked out wherever that character might come, so where it
+        seldom does, the loop is called in the form that has no more ways on than it had."""
+        way = self._only_safe(way)
+        if not isinstance(way, Seq) or len(way.items) < 2:
+            return way
+        first, second, *rest = way.items
+        if not isinstance(second, Ref) or second.name not in self._loops:
+            return way
+        is_char = isinstance(first, Chars) or (isinstance(first, Lit) and len(first.text) == 1)
+        is_other = isinstance(first, Chars) and len(first.chars) > NEARLY_ANY
+        if not is_other and not (is_in_loop and is_char):
+            return way
+        self._entered.add(second.name)
+        return Seq((first, self._entry[second.name], *rest))
+
+    def _only_safe(self, expr: Expr) -> Expr:
+        """`expr` with the plain form of the loops of which a run may be alive."""
+        if isinstance(expr, Ref):
+            return self._plain.get(expr.name, expr)
+        if isinstance(expr, Seq):
+            items = expr.items
+            new = [item if self._calls.is_safe(items, i) else self._only_safe(item) for i, item in enumerate(items)]
+            return Seq(tuple(new))
+        if isinstance(expr, Alt):
+            return Alt(tuple(map(self._only_safe, expr.options)))
+        return Rep(self._only_safe(expr.item), expr.min, expr.max) if isinstance(expr, Rep) else expr
