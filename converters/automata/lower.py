@@ -224,7 +224,7 @@ class _Lowering:
     def counted(self, charset: CharSet, low: int, high: int | None) -> Expr:
         """`low` to `high` characters of `charset`."""
         char = self.char(charset)
-        if isinstance(char, Lit) and low == high and low <= _MAX_LITERAL_RUN:
+        if type(char) is Lit and low == high and low <= _MAX_LITERAL_RUN:
             return lit(char.text * low)
         return rep(char, low, high)
 
@@ -236,14 +236,14 @@ def or_nothing(expr: Expr) -> Expr:
 
 def joined(expr: Expr) -> Expr:
     """A sequence with neighbouring repetitions of one item joined; anything else as it is."""
-    return join(list(expr.items)) if isinstance(expr, Seq) else expr
+    return join(list(expr.items)) if type(expr) is Seq else expr
 
 
 def join(items: list[Expr]) -> Expr:
     """`items` in order; neighbouring repetitions of one item become one."""
     out: list[Expr] = []
     for item in items:
-        for part in item.items if isinstance(item, Seq) else (item,):
+        for part in item.items if type(item) is Seq else (item,):
             merged = _merge(out[-1], part) if out else None
             if merged is None:
                 out.append(part)
@@ -254,9 +254,9 @@ def join(items: list[Expr]) -> Expr:
 
 def _merge(a: Expr, b: Expr) -> Expr | None:
     """One repetition for two neighbours of the same item; None where they differ."""
-    item_a, low_a, high_a = (a.item, a.min, a.max) if isinstance(a, Rep) else (a, 1, 1)
-    item_b, low_b, high_b = (b.item, b.min, b.max) if isinstance(b, Rep) else (b, 1, 1)
-    if item_a != item_b or isinstance(item_a, Lit):
+    item_a, low_a, high_a = (a.item, a.min, a.max) if type(a) is Rep else (a, 1, 1)
+    item_b, low_b, high_b = (b.item, b.min, b.max) if type(b) is Rep else (b, 1, 1)
+    if item_a != item_b or type(item_a) is Lit:
         return None
     return Rep(item_a, low_a + low_b, None if high_a is None or high_b is None else high_a + high_b)
 

@@ -82,15 +82,14 @@ def _template(sets: tuple[CharSet, ...], spelling: Spelling) -> tuple[Expr, tupl
 
 def _filled(template: Expr, thens: Sequence[Expr], parts: Sequence[Expr]) -> Expr:
     """`template` with its blanks replaced."""
-    match template:
-        case Ref(name):
-            return (thens if name[0] == _THEN else parts)[int(name[1:])]
-        case Seq(items) if items:
-            return seq(*(_filled(item, thens, parts) if isinstance(item, Ref | Alt) else item for item in items))
-        case Alt(options):
-            return Alt(tuple(_filled(option, thens, parts) for option in options))
-        case _:
-            return template
+    if type(template) is Ref:
+        return (thens if template.name[0] == _THEN else parts)[int(template.name[1:])]
+    if type(template) is Seq and template.items:
+        items = template.items
+        return seq(*[_filled(item, thens, parts) if type(item) is Ref or type(item) is Alt else item for item in items])
+    if type(template) is Alt:
+        return Alt(tuple([_filled(option, thens, parts) for option in template.options]))
+    return template
 
 
 def _escape(branches: Sequence[Branch], spelling: Spelling, digits: _Hex) -> Expr:

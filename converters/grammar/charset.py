@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from converters.record import record
 
 MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
@@ -16,7 +17,7 @@ _SURROGATES = (0xD800, 0xDFFF)
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CharSet:
     """A set of code points as sorted, disjoint, non-adjacent inclusive ranges. Build it with `of`, `span`, `from_ranges`."""
 
@@ -53,7 +54,7 @@ class CharSet:
         return bool(self.ranges)
 
     def __len__(self) -> int:
-        return sum(hi - lo + 1 for lo, hi in self.ranges)
+        return sum([hi - lo + 1 for lo, hi in self.ranges])
 
     def __iter__(self) -> Iterator[int]:
         for lo, hi in self.ranges:
@@ -94,6 +95,11 @@ class CharSet:
     def isdisjoint(self, other: CharSet) -> bool:
         """True when no code point is in both."""
         return not self & other
+
+    @property
+    def is_single(self) -> bool:
+        """True for one code point."""
+        return len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
 
     @property
     def first(self) -> int:

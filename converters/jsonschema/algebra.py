@@ -20,12 +20,13 @@ from converters.jsonschema.shape import ANYTHING, NOTHING, Case, Literal, Object
 from converters.jsonschema.space import Space
 from converters.jsonschema.string import Strings
 from converters.jsonschema.unevaluated import scenarios
+from converters.record import record
 
 MAX_CASES = 400
 _MAX_DEPTH = 24
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """One of `options` must hold, each a conjunction. `exclusive`: exactly one node of them (oneOf)."""
 
@@ -68,7 +69,8 @@ class Algebra:
         if term not in self._cases:
             self._open.add(term)
             try:
-                self._cases[term] = tuple(dict.fromkeys(self._work_out(term)))
+                cases = tuple(self._work_out(term))
+                self._cases[term] = cases if len(cases) < 2 else tuple(dict.fromkeys(cases))
             finally:
                 self._open.discard(term)
         return self._cases[term]

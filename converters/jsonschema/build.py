@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
@@ -21,11 +21,12 @@ from converters.jsonschema.formats import FORMATS, REFUSED
 from converters.jsonschema.reference import Document, Location, escape
 from converters.jsonschema.value import canonical_text
 from converters.limits import Budget
+from converters.record import record
 
 _TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Site:
     """One schema object while it is read: its JSON, where it stands and what reads its parts."""
 
@@ -36,7 +37,10 @@ class Site:
 
     def path(self, *parts: object) -> str:
         """The JSON pointer of a keyword of this schema, or of something below it."""
-        return "/".join((self.at.pointer, *(escape(str(part)) for part in parts)))
+        path = self.at.pointer
+        for part in parts:
+            path = f"{path}/{escape(str(part))}"
+        return path
 
     def has(self, keyword: str) -> bool:
         """True when the schema has `keyword` and its draft knows it."""
@@ -90,7 +94,7 @@ class Site:
 Reader: TypeAlias = Callable[[Site], Iterator[s.Assertion]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Keyword:
     """What reads a keyword (several may share a reader, which then runs once) and the first draft that knows it."""
 
@@ -431,8 +435,8 @@ def _shared(nodes: list[s.Node], root: s.NodeId) -> tuple[tuple[s.Node, ...], s.
     same: dict[s.NodeId, s.NodeId] = {}
     known: dict[tuple[s.Assertion, ...], s.NodeId] = {}
     for node in range(len(nodes) - 1, -1, -1):  # children come after their parents
-        assertions = tuple(renamed(a, same) for a in nodes[node].assertions)
-        nodes[node] = replace(nodes[node], assertions=assertions)
+        assertions = tuple([renamed(a, same) for a in nodes[node].assertions])
+        nodes[node] = s.Node(assertions, nodes[node].path)
         same[node] = known.setdefault(assertions, node) if node > s.NEVER else node
         if not assertions:
             same[node] = s.ALWAYS
@@ -440,12 +444,21 @@ def _shared(nodes: list[s.Node], root: s.NodeId) -> tuple[tuple[s.Node, ...], s.
     for node in range(len(nodes)):  # of equal ones the first keeps its id: ids are in document order, which orders keys
         first.setdefault(same[node], node)
     same = {node: s.ALWAYS if found == s.ALWAYS else first[found] for node, found in same.items()}
-    final = tuple(replace(node, assertions=tuple(renamed(a, same) for a in node.assertions)) for node in nodes)
+    moved = {node: found for node, found in same.items() if found != node}
+    if not moved:
+        return tuple(nodes), root
+    final = tuple([s.Node(tuple([renamed(a, moved) for a in node.assertions]), node.path) for node in nodes])
     return final, same[root]
+
+
+_CHILDLESS = (s.TypeIs, s.Required, s.Finite, s.Pattern, s.Format, s.Length, s.AtLeast, s.AtMost)
+"""The most frequent assertions that speak of no other node."""
 
 
 def renamed(assertion: s.Assertion, names: Mapping[s.NodeId, s.NodeId]) -> s.Assertion:
     """`assertion` with every child id replaced by its name (itself when it has none)."""
+    if isinstance(assertion, _CHILDLESS):
+        return assertion
 
     def name(node: s.NodeId) -> s.NodeId:
         return names.get(node, node)
@@ -476,7 +489,12 @@ def renamed(assertion: s.Assertion, names: Mapping[s.NodeId, s.NodeId]) -> s.Ass
 def in_place(node: s.Node) -> list[s.NodeId]:
     """The nodes that speak of the same value as `node`, `$ref` first."""
     found: list[s.NodeId] = []
-    for what in sorted(node.assertions, key=lambda a: not a.path.endswith("/$ref")):
+    assertions: Sequence[s.Assertion] = node.assertions
+    if len(assertions) > 1:
+        assertions = sorted(assertions, key=lambda a: not a.path.endswith("/$ref"))
+    for what in assertions:
+        if isinstance(what, _CHILDLESS):
+            continue
         match what:
             case s.AllOf(_, nodes) | s.AnyOf(_, nodes) | s.OneOf(_, nodes):
                 found.extend(nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from converters.jsonschema.shape import (
 )
 from converters.jsonschema.space import Space
 from converters.jsonschema.value import exact
+from converters.record import record
 
 Claim: TypeAlias = tuple[s.NodeId | s.Assertion, bool]
 """A node or an assertion, or with False its negation."""
@@ -71,14 +72,14 @@ def add_fact(shape: Shape, fact: s.Assertion, positive: bool) -> Shape | None:
             raise AssertionError(f"{type(fact).__name__} is no fact")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SomeKey(s.Assertion):
     """What no single keyword states: an object has some member such as `some`."""
 
     some: SomeMember
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SomeItem(s.Assertion):
     """What no single keyword states: an array has items such as `occurs`."""
 

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 from converters.jsonschema import number
 from converters.jsonschema.keys import alternatives_of_some, finite_keys, required_terms
 from converters.jsonschema.schema import JsonType
-from converters.jsonschema.shape import ANYTHING, NOTHING, ArrayFacts, ObjectFacts, Shape
+from converters.jsonschema.shape import ANY_ARRAY, ANY_OBJECT, ANYTHING, NOTHING, ArrayFacts, ObjectFacts, Shape
 
 if TYPE_CHECKING:
     from converters.jsonschema.algebra import Algebra
-
-_EMPTY_OBJECT = ObjectFacts()
-_EMPTY_ARRAY = ArrayFacts()
 
 
 class Inhabited:
@@ -39,9 +36,9 @@ class Inhabited:
                 case "number":
                     empty = number.is_empty(shape.numbers, self._algebra.space.integers)
                 case "array":
-                    empty = shape.arrays != _EMPTY_ARRAY and self.no_array(shape.arrays)
+                    empty = shape.arrays != ANY_ARRAY and self.no_array(shape.arrays)
                 case "object":
-                    empty = shape.objects != _EMPTY_OBJECT and self.no_object(shape.objects)
+                    empty = shape.objects != ANY_OBJECT and self.no_object(shape.objects)
                 case _:
                     empty = False
             if empty:

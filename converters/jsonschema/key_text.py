@@ -13,7 +13,7 @@ from functools import lru_cache
 from converters.automata import ANY_TEXT, DUMPS, Dfa, difference, of_strings, to_expr
 from converters.grammar.charset import CharSet, Range
 from converters.grammar.expr import Alt, Chars, Expr, Ref, RuleBook, Seq, alt, lit, seq
-from converters.jsonschema.string import Characters
+from converters.jsonschema.string import BACKSLASH, Characters
 from converters.jsonschema.value import key_texts
 from converters.limits import Budget
 
@@ -144,15 +144,16 @@ class KeyTexts:
         """The rests of keys that go on with another character than those of `known`, or end here."""
         found = self._leavings.get((known, may_end))
         if found is None:
-            end, escape = self._characters.to_the_end(), self._characters.escape()
+            names = self._characters.escaped().name, self._characters.to_the_end().name
             make = _leaving_kept if len(known) <= _MAX_KEPT else _leaving
-            found = self._leavings[known, may_end] = self.book.add("key-other", make(known, may_end, escape, end))
+            found = self._leavings[known, may_end] = self.book.add("key-other", make(known, may_end, *names))
         return found
 
 
-def _leaving(known: str, may_end: bool, escape: Expr, end: Ref) -> Expr:
-    raw, escaped = Seq((Chars(_raw_without(known)), end)), seq(escape, end)
-    return Alt((_END, raw, escaped) if may_end else (raw, escaped))
+def _leaving(known: str, may_end: bool, escaped: str, end: str) -> Expr:
+    """`escaped`, `end`: the names of two rules of `Characters`."""
+    raw, escape = Seq((Chars(_raw_without(known)), Ref(end))), Seq((BACKSLASH, Ref(escaped), Ref(end)))
+    return Alt((_END, raw, escape) if may_end else (raw, escape))
 
 
 _leaving_kept = lru_cache(2048)(_leaving)  # the same object in every compile: what passes found out about it is kept with it

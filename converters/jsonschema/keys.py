@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from converters.automata import ANY_TEXT, Dfa, difference, intersection, of_stri
 from converters.errors import UnsupportedFeature
 from converters.jsonschema.schema import Pattern
 from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts, SomeMember, Term
+from converters.record import record
 
 if TYPE_CHECKING:
     from converters.jsonschema.algebra import Algebra
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_CLASSES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyClass:
     """Undeclared keys that are treated alike: `keys` is None for all keys that aren't declared."""
 

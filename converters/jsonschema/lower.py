@@ -19,6 +19,10 @@ from converters.jsonschema.layout import layout_of
 from converters.jsonschema.library import Library
 from converters.jsonschema.object import object_expr
 from converters.jsonschema.shape import (
+    ANY_ARRAY,
+    ANY_NUMBER,
+    ANY_OBJECT,
+    ANY_STRING,
     ArrayFacts,
     Case,
     NumberFacts,
@@ -84,25 +88,25 @@ class Lowering:
         shapes = [case for case in cases if isinstance(case, Shape)]
         options: list[Expr] = []
         objects = dict.fromkeys(case.objects for case in shapes if "object" in case.types)
-        if ObjectFacts() in objects and not self.options.closed_objects:
-            objects = {ObjectFacts(): None}
+        if len(objects) > 1 and ANY_OBJECT in objects and not self.options.closed_objects:
+            objects = {ANY_OBJECT: None}
         rank = self.rank(term) if objects else {}
         options += [self._shared_rule(facts, rank, hint) for facts in objects]
         arrays = dict.fromkeys(case.arrays for case in shapes if "array" in case.types)
-        if ArrayFacts() in arrays:
-            arrays = {ArrayFacts(): None}
+        if len(arrays) > 1 and ANY_ARRAY in arrays:
+            arrays = {ANY_ARRAY: None}
         options += [self._shared_rule(facts, {}, hint) for facts in arrays]
         return alt(*options, self._scalars(cases))
 
     def _shared_rule(self, facts: ObjectFacts | ArrayFacts, rank: Mapping[str, int], hint: str) -> Expr:
         """The plain object and array are rules shared by all."""
         if isinstance(facts, ArrayFacts):
-            if facts != ArrayFacts():
+            if facts != ANY_ARRAY:
                 return array_expr(facts, self, hint)
             if facts not in self._shared:
                 self._shared[facts] = self.book.add("array", array_expr(facts, self, "array"))
             return self._shared[facts]
-        if facts != ObjectFacts():
+        if facts != ANY_OBJECT:
             return object_expr(facts, rank, self, hint)
         if facts not in self._shared:
             self._shared[facts] = self.book.add("object", object_expr(facts, {}, self, "object"))
@@ -126,8 +130,10 @@ class Lowering:
         return alt(self._strings(strings), self._numbers(numbers), self.listed(listed, words))
 
     def _strings(self, several: Mapping[StringFacts, None]) -> Expr:
-        if StringFacts() in several:
-            several = {StringFacts(): None}
+        if not several:
+            return NEVER
+        if len(several) > 1 and ANY_STRING in several:
+            several = {ANY_STRING: None}
         structural = [facts for facts in several if not facts.tests and not facts.excluded]
         options = [self._string(facts) for facts in structural]
         others = [facts for facts in several if facts not in structural]
@@ -152,8 +158,8 @@ class Lowering:
         return self._scalar_rules[facts]
 
     def _numbers(self, several: Mapping[NumberFacts, None]) -> Expr:
-        if NumberFacts() in several:
-            several = {NumberFacts(): None}
+        if len(several) > 1 and ANY_NUMBER in several:
+            several = {ANY_NUMBER: None}
         return alt(*map(self._number, several))
 
     def _number(self, facts: NumberFacts) -> Expr:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from converters.constraint import Draft
 from converters.errors import InvalidSource, LimitExceeded, UnsupportedFeature
 from converters.jsonschema.draft import is_before, named_draft
+from converters.record import record
 
 MAX_DEPTH = 1000
 """Levels that schemas nest: pointers grow with the depth, so all of them by its square."""
@@ -35,7 +36,7 @@ SCHEMA_LIST = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Location:
     """A schema in the document: its JSON, its pointer, the base URI and the draft that count there.
 
@@ -198,7 +199,8 @@ def _child(value: object, name: str) -> object:
 
 def escape(name: str) -> str:
     """`name` as one part of a JSON pointer."""
-    return str(name).replace("~", "~0").replace("/", "~1")
+    name = str(name)
+    return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
 
 
 def _join(base: str, reference: str) -> str:

@@ -6,11 +6,12 @@ Nothing here knows JSON's spelling of a schema (`build` reads that) or grammars.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from converters.constraint import Draft
+from converters.record import record
 
 NodeId: TypeAlias = int
 JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
@@ -27,14 +28,14 @@ NEVER: NodeId = 1
 """The node of `false`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assertion:
     """One thing a node demands. `path` is the JSON pointer of its keyword; it doesn't count for equality."""
 
     path: str = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeIs(Assertion):
     """The value has one of `types`; with `integers_only` a number must be integral."""
 
@@ -42,7 +43,7 @@ class TypeIs(Assertion):
     integers_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finite(Assertion):
     """`enum` and `const`: one of `values`, told apart by their canonical texts."""
 
@@ -50,7 +51,7 @@ class Finite(Assertion):
     values: tuple[object, ...] = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AtLeast(Assertion):
     """A number is at least (`exclusive`: above) `value`."""
 
@@ -58,7 +59,7 @@ class AtLeast(Assertion):
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AtMost(Assertion):
     """A number is at most (`exclusive`: below) `value`."""
 
@@ -66,14 +67,14 @@ class AtMost(Assertion):
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Multiple(Assertion):
     """A number is a multiple of `of`, which is above 0."""
 
     of: Fraction
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Length(Assertion):
     """A string has `min` to `max` (None: any number of) code points."""
 
@@ -81,21 +82,21 @@ class Length(Assertion):
     max: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pattern(Assertion):
     """Some part of a string matches the regex `pattern`."""
 
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Format(Assertion):
     """A string is of the known format `name`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Properties(Assertion):
     """`properties`, `patternProperties`, `additionalProperties` (`explicit`: it was said) of one node: they belong together."""
 
@@ -105,14 +106,14 @@ class Properties(Assertion):
     explicit: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Required(Assertion):
     """An object has every one of `keys`."""
 
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PropertyCount(Assertion):
     """An object has `min` to `max` (None: any number of) members."""
 
@@ -120,14 +121,14 @@ class PropertyCount(Assertion):
     max: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PropertyNames(Assertion):
     """Every key, as a string, is a value of `names`."""
 
     names: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DependentRequired(Assertion):
     """An object that has `key` has every one of `keys`."""
 
@@ -135,7 +136,7 @@ class DependentRequired(Assertion):
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DependentSchema(Assertion):
     """An object that has `key` is a value of `then`."""
 
@@ -143,7 +144,7 @@ class DependentSchema(Assertion):
     then: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Items(Assertion):
     """The first items are values of `prefix`, one by one; the others of `rest` (`explicit`: it was said)."""
 
@@ -152,7 +153,7 @@ class Items(Assertion):
     explicit: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ItemCount(Assertion):
     """An array has `min` to `max` (None: any number of) items."""
 
@@ -160,7 +161,7 @@ class ItemCount(Assertion):
     max: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Contains(Assertion):
     """Of an array's items `min` to `max` (None: any number of) are values of `item`."""
 
@@ -169,40 +170,40 @@ class Contains(Assertion):
     max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unique(Assertion):
     """No two items of an array are equal."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AllOf(Assertion):
     """A value of every node (also `$ref`: one node)."""
 
     nodes: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnyOf(Assertion):
     """A value of at least one node."""
 
     nodes: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OneOf(Assertion):
     """A value of exactly one node."""
 
     nodes: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Not(Assertion):
     """Not a value of `node`."""
 
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conditional(Assertion):
     """A value of `then` if it is one of `condition`, else a value of `otherwise`."""
 
@@ -211,7 +212,7 @@ class Conditional(Assertion):
     otherwise: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnevaluatedProperties(Assertion):
     """The members that nothing else in `scope` (the same node without this keyword) looks at are values of `node`."""
 
@@ -219,7 +220,7 @@ class UnevaluatedProperties(Assertion):
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnevaluatedItems(Assertion):
     """The items that nothing else in `scope` (the same node without this keyword) looks at are values of `node`."""
 
@@ -227,7 +228,7 @@ class UnevaluatedItems(Assertion):
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Impossible(Assertion):
     """The schema `false`."""
 
@@ -239,7 +240,7 @@ Leaf: TypeAlias = (
 """Assertions about the value itself; the others combine nodes about the same value."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """A conjunction. `path` is the pointer of the schema it was read from."""
 
@@ -247,7 +248,7 @@ class Node:
     path: str = field(compare=False, default="")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Schema:
     """A whole schema: nodes by id, the root's id, the draft it speaks, its integers, and what the caller must be told."""
 

@@ -6,11 +6,12 @@ into cases, the lowering turns cases into grammar. Only data here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import TypeAlias
 
 from converters.jsonschema.schema import ALL_TYPES, ALWAYS, NEVER, Format, JsonType, NodeId, Pattern
+from converters.record import record
 
 Literal: TypeAlias = tuple[NodeId, bool]
 """A node, or with False its negation."""
@@ -30,7 +31,7 @@ def conjunction(literals: frozenset[Literal]) -> Term:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StringFacts:
     """Strings of `min` to `max` code points that pass every test (or, with False, fail it) and aren't `excluded`."""
 
@@ -40,7 +41,7 @@ class StringFacts:
     excluded: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NumberFacts:
     """Numbers between two bounds (None: none), multiples of some numbers and not of others, integral or not (None: either)."""
 
@@ -55,7 +56,7 @@ class NumberFacts:
     path: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Members:
     """Declared keys have their terms, keys that match a pattern its term (declared ones too), all others `additional`."""
 
@@ -66,7 +67,7 @@ class Members:
     explicit: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SomeMember:
     """At least one key of `names` that matches `pattern` and is not `outside` (by name or pattern) has a value of `value`."""
 
@@ -78,7 +79,7 @@ class SomeMember:
     names: Term = ANYTHING
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectFacts:
     """Objects. `has` are required keys, in the order in which they were asked for; `names` rule every key."""
 
@@ -91,7 +92,7 @@ class ObjectFacts:
     path: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Elements:
     """The first items are of `prefix`, one by one, the others of `rest`."""
 
@@ -99,7 +100,7 @@ class Elements:
     rest: Term = ANYTHING
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Occurs:
     """`min` to `max` of the items from `start` on are of `item`."""
 
@@ -110,7 +111,7 @@ class Occurs:
     start: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrayFacts:
     """Arrays of `min` to `max` items; `distinct`: no two (False: some two) are equal."""
 
@@ -122,7 +123,7 @@ class ArrayFacts:
     path: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A value of one of `types` for which the facts of its type hold."""
 
@@ -134,12 +135,14 @@ class Shape:
     arrays: ArrayFacts = ArrayFacts()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Values:
     """One of finitely many values, told apart by their canonical texts."""
 
     texts: tuple[str, ...]
     values: tuple[object, ...] = field(compare=False)
 
+
+ANY_STRING, ANY_NUMBER, ANY_OBJECT, ANY_ARRAY = StringFacts(), NumberFacts(), ObjectFacts(), ArrayFacts()
 
 Case: TypeAlias = Shape | Values

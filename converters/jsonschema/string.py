@@ -34,7 +34,7 @@ from converters.jsonschema.schema import Format, Pattern
 from converters.jsonschema.shape import StringFacts
 from converters.limits import Budget
 
-QUOTE, _BACKSLASH = lit('"'), lit("\\")
+QUOTE, BACKSLASH = lit('"'), lit("\\")
 _SPELLINGS = {"json": JSON, "dumps": DUMPS}
 _PATTERNS = KeptAutomata(max_size=200_000)
 
@@ -140,7 +140,7 @@ class Characters:
         self._book = book
         self._spelling = spelling
         self._hint = hint
-        self._escaped: Expr | None = None
+        self._escaped: Ref | None = None
         self._any: Ref | None = None
         self._end: Ref | None = None
 
@@ -149,12 +149,15 @@ class Characters:
         """The characters that stand for themselves."""
         return self._spelling.raw
 
+    def escaped(self) -> Ref:
+        """What may follow a backslash."""
+        if self._escaped is None:
+            self._escaped = self._book.add(f"{self._hint}-escape", escape_tail(self._spelling.name))
+        return self._escaped
+
     def escape(self) -> Expr:
         """An escape: a backslash and what may follow it."""
-        if self._escaped is None:
-            ref = self._book.add(f"{self._hint}-escape", escape_tail(self._spelling.name))
-            self._escaped = seq(_BACKSLASH, ref)
-        return self._escaped
+        return seq(BACKSLASH, self.escaped())
 
     def any(self) -> Ref:
         """One character."""
@@ -166,14 +169,14 @@ class Characters:
         """Any characters and the closing quote. Right recursion: llama.cpp walks it with fewer steps than a repetition."""
         if self._end is None:
             self._end = self._book.reserve(f"{self._hint}s")
-            self._book.define(self._end, _to_the_end(self._spelling.name, self.escape(), self._end))
+            self._book.define(self._end, _to_the_end(self._spelling.name, self.escaped().name, self._end.name))
         return self._end
 
 
 @lru_cache(256)
-def _to_the_end(spelling: str, escape: Expr, end: Ref) -> Expr:
-    """The rule of that name. The same object in every compile: what passes found out about it is kept with it."""
-    return Alt((QUOTE, Seq((Chars(_SPELLINGS[spelling].raw), end)), seq(escape, end)))
+def _to_the_end(spelling: str, escaped: str, end: str) -> Expr:
+    """The rule called `end`. The same object in every compile: what passes found out about it is kept with it."""
+    return Alt((QUOTE, Seq((Chars(_SPELLINGS[spelling].raw), Ref(end))), Seq((BACKSLASH, Ref(escaped), Ref(end)))))
 
 
 @cache

@@ -18,6 +18,7 @@ from converters.grammar.expr import NEVER, Expr, Ref, alt, lit, opt, rep, seq
 from converters.jsonschema.keys import KeyClass, class_dfa
 from converters.jsonschema.shape import ANYTHING, SomeMember, Term
 from converters.jsonschema.value import key_texts
+from converters.record import record
 
 if TYPE_CHECKING:
     from converters.jsonschema.lower import Lowering
@@ -27,7 +28,7 @@ MAX_FREE_REQUIRED = 4
 _MAX_WORDS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A key and the grammar of its value."""
 
@@ -36,7 +37,7 @@ class Entry:
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Others:
     """Members with undeclared keys, after the opening quote of the first: by its next character, and all else."""
 
@@ -44,7 +45,7 @@ class Others:
     rest: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Class:
     """Keys treated alike: their language (None: all undeclared), their value, and the open conditions that they meet."""
 
@@ -53,7 +54,7 @@ class _Class:
     meets: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _State:
     """`used` are the keys so far where they are told apart (None: they aren't). `needs_one`: some free member must come."""
 

@@ -35,6 +35,8 @@ def canonical_text(value: object) -> str:
 
 def key_texts(key: str) -> tuple[str, ...]:
     """The spellings of a string that `json.dumps` writes, with quotes: raw, and with ensure_ascii."""
+    if key.isascii() and key.isprintable() and '"' not in key and "\\" not in key:
+        return (f'"{key}"',)
     return tuple(dict.fromkeys((json.dumps(key, ensure_ascii=False), json.dumps(key))))
 
 

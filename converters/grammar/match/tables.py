@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from heapq import heapify, heappop, heappush
+from itertools import compress
 
 from typing_extensions import assert_never
 
-from converters.grammar.charset import CharSet
+from converters.grammar.charset import CharSet, Range
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.match.program import CHAR, END, ENDLESS, REF, REP, SET, TOKEN, UNBOUNDED, Program
 from converters.limits import Budget
 
 _CHARS = bytes((CHAR,))
+_IS_CHAR = bytes([kind == CHAR for kind in range(256)])
 
 
 def build_tables(grammar: Grammar, budget: Budget | None = None) -> bytes:
@@ -28,135 +29,140 @@ def lower(grammar: Grammar, budget: Budget | None = None) -> Program:
 
 
 class _Lowering:
-    """Lowers breadth first: what is nested waits in `todo` for a rule of its own."""
+    """Lowers breadth first: what is nested waits at the end of `todo` for a rule of its own."""
 
     def __init__(self, grammar: Grammar, budget: Budget) -> None:
         self.budget = budget
         self.kind = bytearray()
-        self.arg = array("I")
-        self.sequences: list[_Sequence] = []
-        self.n_rules = 0
+        self.arg: list[int] = []
+        self.first_start: list[int] = [0]
+        self.starts: list[int] = []  # of every alternative, and more of it in the same place of these:
+        self.owners: list[int] = []  # its rule
+        self.lengths: list[int] = []  # the number of its own symbols
+        self.needs: list[list[tuple[int, int]]] = []  # the rules that it needs and how often
         self.reps: list[tuple[int, int, int]] = []
-        self.sets: dict[CharSet, int] = {}
+        self.sets: dict[tuple[Range, ...], int] = {}  # by ranges
         self.set_ids: dict[int, int] = {}  # by identity: the grammar outlives this
         self.tokens: dict[Token, int] = {}
         self.rule_ids: dict[str, int] = {}
-        self.item_ids: dict[Expr, int] = {}
-        self.todo: deque[Expr] = deque()
+        self.item_ids: dict[str | tuple[Range, ...], int] = {}
+        self.todo: list[Expr] = []
         for name in (grammar.root, *(name for name in grammar.rules if name != grammar.root)):
             self.rule_ids[name] = self.new_rule(grammar.rules[name])
-        rule = 0
-        while self.todo:
+        for rule, expr in enumerate(self.todo):
             budget.tick()
-            expr = self.todo.popleft()
-            for option in expr.options if isinstance(expr, Alt) else (expr,):
+            for option in expr.options if type(expr) is Alt else (expr,):
                 self.emit_sequence(rule, option)
-            rule += 1
+            self.first_start.append(len(self.starts))
+        self.n_rules = len(self.todo)
 
     def new_rule(self, expr: Expr) -> int:
         self.todo.append(expr)
-        self.n_rules += 1
-        return self.n_rules - 1
+        return len(self.todo) - 1
 
     def emit_sequence(self, rule: int, expr: Expr) -> None:
-        """One alternative of `rule`. Runs for every symbol of a grammar: the usual ones are put here."""
+        """One alternative of `rule`: the usual symbols are put here."""
         kind, arg = self.kind, self.arg
-        sequence = _Sequence(rule, len(kind))
-        for item in expr.items if isinstance(expr, Seq) else (expr,):
-            if isinstance(item, Ref):
+        self.starts.append(len(kind))
+        self.owners.append(rule)
+        needs: list[tuple[int, int]] = []
+        length = 0
+        for item in expr.items if type(expr) is Seq else (expr,):
+            if type(item) is Ref:
                 called = self.rule_ids[item.name]
                 kind.append(REF)
                 arg.append(called)
-                sequence.needs.append((called, 1))
-            elif isinstance(item, Lit):
-                arg.extend(map(ord, item.text))
-                kind.extend(_CHARS * len(item.text))
-                sequence.length += len(item.text)
-            elif isinstance(item, Chars):
+                needs.append((called, 1))
+            elif type(item) is Lit:
+                text = item.text
+                arg += map(ord, text)
+                kind += _CHARS * len(text)
+                length += len(text)
+            elif type(item) is Chars:
                 kind.append(SET)
-                arg.append(self.set_id(item.chars))
-                sequence.length += 1
+                known = self.set_ids.get(id(item.chars))
+                arg.append(self.new_set(item.chars) if known is None else known)
+                length += 1
             else:
-                self.emit(item, sequence)
+                length += self.emit(item, needs)
         kind.append(END)
         arg.append(0)
-        self.sequences.append(sequence)
+        self.lengths.append(length)
+        self.needs.append(needs)
 
-    def set_id(self, charset: CharSet) -> int:
+    def new_set(self, charset: CharSet) -> int:
         """The number of a set; large ones take long to hash, and most come again as the same object."""
-        known = self.set_ids.get(id(charset))
-        if known is None:
-            known = self.set_ids[id(charset)] = self.sets.setdefault(charset, len(self.sets))
-        return known
+        found = self.set_ids[id(charset)] = self.sets.setdefault(charset.ranges, len(self.sets))
+        return found
 
     def put(self, kind: int, arg: int) -> None:
         self.kind.append(kind)
         self.arg.append(arg)
 
-    def emit(self, expr: Alt | Seq | Rep | Token, sequence: _Sequence) -> None:
-        """What nests, and tokens by name."""
-        if isinstance(expr, (Alt, Seq)):
-            self.call(self.new_rule(expr), sequence)
-        elif isinstance(expr, Rep):
-            self.repeat(expr, sequence)
-        elif isinstance(expr, Token):
+    def emit(self, expr: Alt | Seq | Rep | Token, needs: list[tuple[int, int]]) -> int:
+        """What nests, and tokens by name; how many symbols of its own that is."""
+        if type(expr) is Alt or type(expr) is Seq:
+            self.call(self.new_rule(expr), needs)
+        elif type(expr) is Rep:
+            self.repeat(expr, needs)
+        elif type(expr) is Token:
             self.put(TOKEN, self.tokens.setdefault(expr, len(self.tokens)))
-            sequence.length += 1
+            return 1
         else:
             assert_never(expr)
+        return 0
 
-    def call(self, rule: int, sequence: _Sequence) -> None:
+    def call(self, rule: int, needs: list[tuple[int, int]]) -> None:
         self.put(REF, rule)
-        sequence.needs.append((rule, 1))
+        needs.append((rule, 1))
 
-    def repeat(self, expr: Rep, sequence: _Sequence) -> None:
-        if (expr.min, expr.max) == (0, 1):
-            options = expr.item.options if isinstance(expr.item, Alt) else (expr.item,)
-            self.call(self.new_rule(Alt((*options, EMPTY))), sequence)
+    def repeat(self, expr: Rep, needs: list[tuple[int, int]]) -> None:
+        if expr.max == 1 and expr.min == 0:
+            options = expr.item.options if type(expr.item) is Alt else (expr.item,)
+            self.call(self.new_rule(Alt((*options, EMPTY))), needs)
             return
         rule = self.item_rule(expr.item)
         low = min(expr.min, UNBOUNDED - 1)
         self.put(REP, len(self.reps))
         self.reps.append((rule, low, UNBOUNDED if expr.max is None else min(expr.max, UNBOUNDED - 1)))
         if low:
-            sequence.needs.append((rule, low))
+            needs.append((rule, low))
 
     def item_rule(self, item: Expr) -> int:
-        if isinstance(item, Ref):
+        if type(item) is Ref:
             return self.rule_ids[item.name]
-        if not isinstance(item, (Chars, Lit)):
+        if type(item) is Lit:
+            key: str | tuple[Range, ...] = item.text
+        elif type(item) is Chars:
+            key = item.chars.ranges
+        else:
             return self.new_rule(item)
-        if item not in self.item_ids:
-            self.item_ids[item] = self.new_rule(item)
-        return self.item_ids[item]
+        found = self.item_ids.get(key)
+        if found is None:
+            found = self.item_ids[key] = self.new_rule(item)
+        return found
 
     def program(self) -> Program:
-        first_start = array("I", bytes(4 * (self.n_rules + 1)))
-        for i, sequence in enumerate(self.sequences):
-            first_start[sequence.rule + 1] = i + 1
         least, best_start = self.least_lengths()
         first_range = array("I", [0])
         set_ranges = array("I")
-        for charset in self.sets:
-            for bounds in charset.ranges:
+        for ranges in self.sets:
+            for bounds in ranges:
                 set_ranges.extend(bounds)
             first_range.append(len(set_ranges))
-        starts = array("I", [sequence.start for sequence in self.sequences])
         return Program(
-            bytes(self.kind), self.arg, first_start, starts, least, best_start,
+            bytes(self.kind), array("I", self.arg), array("I", self.first_start), array("I", self.starts), least, best_start,
             array("I", [rule for rule, _, _ in self.reps]),
             array("I", [low for _, low, _ in self.reps]),
             array("I", [high for _, _, high in self.reps]),
-            first_range, set_ranges, self.breaks(), tuple(self.tokens),
+            first_range, set_ranges, self.breaks(set_ranges), tuple(self.tokens),
         )  # fmt: skip
 
-    def breaks(self) -> array[int]:
-        points = {arg for kind, arg in zip(self.kind, self.arg, strict=True) if kind == CHAR}
+    def breaks(self, set_ranges: array[int]) -> array[int]:
+        points = set(compress(self.arg, self.kind.translate(_IS_CHAR)))
         points.update([point + 1 for point in points])
-        for charset in self.sets:
-            for low, high in charset.ranges:
-                points.add(low)
-                points.add(high + 1)
+        points.update(set_ranges[::2])
+        points.update([high + 1 for high in set_ranges[1::2]])
         return array("I", sorted(points))
 
     def least_lengths(self) -> tuple[array[int], array[int]]:
@@ -164,41 +170,31 @@ class _Lowering:
 
         Knuth's generalization of Dijkstra's algorithm (1977): rules become final in the order of their lengths.
         """
-        least = array("I", [ENDLESS]) * self.n_rules
-        best_start = array("I", bytes(4 * self.n_rules))
+        least, best_start = [ENDLESS] * self.n_rules, [0] * self.n_rules
+        n_missing, lengths, owners = list(map(len, self.needs)), self.lengths, self.owners
         users: list[list[tuple[int, int]]] = [[] for _ in range(self.n_rules)]
-        ready: list[tuple[int, int]] = []
-        for i, sequence in enumerate(self.sequences):
-            sequence.n_missing = len(sequence.needs)
-            if not sequence.needs:
-                ready.append((sequence.length, i))
-            for rule, times in sequence.needs:
+        for i, needs in enumerate(self.needs):
+            for rule, times in needs:
                 users[rule].append((i, times))
+        shortest: dict[int, tuple[int, int]] = {}  # of a rule's alternatives that need nothing
+        for i, (n, rule) in enumerate(zip(n_missing, owners, strict=True)):
+            if not n and (rule not in shortest or lengths[i] < shortest[rule][0]):
+                shortest[rule] = (lengths[i], i)
+        ready = list(shortest.values())
         heapify(ready)
-        while ready:
-            self.budget.tick()
+        n_left = self.n_rules
+        while ready and n_left:
             length, i = heappop(ready)
-            rule = self.sequences[i].rule
+            rule = owners[i]
             if least[rule] != ENDLESS:
                 continue
-            least[rule], best_start[rule] = min(length, ENDLESS - 1), self.sequences[i].start
+            self.budget.tick()
+            n_left -= 1
+            least[rule], best_start[rule] = min(length, ENDLESS - 1), self.starts[i]
             for user, times in users[rule]:
-                sequence = self.sequences[user]
-                sequence.n_missing -= 1
-                sequence.length += times * length
-                if not sequence.n_missing:
-                    heappush(ready, (sequence.length, user))
-        return least, best_start
-
-
-class _Sequence:
-    """One alternative of a rule: where it starts, the rules that it needs and how often, the number of its own symbols."""
-
-    __slots__ = ("length", "n_missing", "needs", "rule", "start")
-
-    def __init__(self, rule: int, start: int) -> None:
-        self.rule = rule
-        self.start = start
-        self.needs: list[tuple[int, int]] = []
-        self.length = 0
-        self.n_missing = 0
+                lengths[user] += times * length
+                if n_missing[user] > 1:
+                    n_missing[user] -= 1
+                elif least[owners[user]] == ENDLESS:
+                    heappush(ready, (lengths[user], user))
+        return array("I", least), array("I", best_start)

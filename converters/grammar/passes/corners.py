@@ -45,8 +45,9 @@ class LeftCorners:
         ways: dict[str, int] = {}
         depth: dict[str, int] = {}
         for (name,) in self.parts:
-            ways[name] = 1 + sum([ways[used] for used in self.graph[name]])
-            depth[name] = 1 + max([depth[used] for used in self.graph[name]], default=0)
+            first = self.graph[name]
+            ways[name] = 1 + sum([ways[used] for used in first]) if first else 1
+            depth[name] = 1 + max([depth[used] for used in first]) if first else 1
             if ways[name] > MAX_WAYS:
                 reason = f"rule {name!r} can begin in more than {MAX_WAYS} ways"
                 raise LimitExceeded(reason, limit="grammar_ambiguity", value=MAX_WAYS)

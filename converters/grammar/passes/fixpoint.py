@@ -61,13 +61,19 @@ def nullable_rules(grammar: Grammar, budget: Budget) -> set[str]:
 
 def is_nullable(expr: Expr, nullable: set[str]) -> bool:
     """True when `expr` matches the empty string, if the rules in `nullable` do."""
-    if isinstance(expr, Ref):
+    if type(expr) is Ref:
         return expr.name in nullable
-    if isinstance(expr, Seq):
-        return all(is_nullable(item, nullable) for item in expr.items)
-    if isinstance(expr, Alt):
-        return any(is_nullable(option, nullable) for option in expr.options)
-    return isinstance(expr, Rep) and (expr.min == 0 or is_nullable(expr.item, nullable))
+    if type(expr) is Seq:
+        for item in expr.items:  # noqa: SIM110 (twice as fast as `all`; this runs for every rule)
+            if not is_nullable(item, nullable):
+                return False
+        return True
+    if type(expr) is Alt:
+        for option in expr.options:  # noqa: SIM110
+            if is_nullable(option, nullable):
+                return True
+        return False
+    return type(expr) is Rep and (expr.min == 0 or is_nullable(expr.item, nullable))
 
 
 def ending_rules(grammar: Grammar, budget: Budget) -> set[str]:
@@ -83,13 +89,19 @@ def _rule_can_end(expr: Expr, ending: set[str]) -> bool:
 
 def can_end(expr: Expr, ending: set[str]) -> bool:
     """True when `expr` has a sentence, if only the rules in `ending` have any."""
-    if isinstance(expr, Ref):
+    if type(expr) is Ref:
         return expr.name in ending
-    if isinstance(expr, Seq):
-        return all(can_end(item, ending) for item in expr.items)
-    if isinstance(expr, Alt):
-        return any(can_end(option, ending) for option in expr.options)
-    return not isinstance(expr, Rep) or expr.min == 0 or can_end(expr.item, ending)
+    if type(expr) is Seq:
+        for item in expr.items:  # noqa: SIM110
+            if not can_end(item, ending):
+                return False
+        return True
+    if type(expr) is Alt:
+        for option in expr.options:  # noqa: SIM110
+            if can_end(option, ending):
+                return True
+        return False
+    return type(expr) is not Rep or expr.min == 0 or can_end(expr.item, ending)
 
 
 def left_refs(expr: Expr, nullable: set[str]) -> list[str]:
@@ -109,17 +121,17 @@ def _left_refs(expr: Expr, nullable: set[str]) -> list[str]:
 
 
 def _collect_left_refs(expr: Expr, nullable: set[str], found: list[str]) -> None:
-    if isinstance(expr, Ref):
+    if type(expr) is Ref:
         found.append(expr.name)
-    elif isinstance(expr, Seq):
+    elif type(expr) is Seq:
         for item in expr.items:
             _collect_left_refs(item, nullable, found)
             if not is_nullable(item, nullable):
                 return
-    elif isinstance(expr, Alt):
+    elif type(expr) is Alt:
         for option in expr.options:
             _collect_left_refs(option, nullable, found)
-    elif isinstance(expr, Rep):
+    elif type(expr) is Rep:
         _collect_left_refs(expr.item, nullable, found)
 
 

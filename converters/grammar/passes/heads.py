@@ -9,7 +9,7 @@ from __future__ import annotations
 from converters.grammar.expr import EMPTY, Chars, Expr, Grammar, Lit, Ref, Seq, lit, seq
 from converters.grammar.passes.look import look_of
 from converters.grammar.passes.prefix import factor
-from converters.grammar.passes.walk import rewrite
+from converters.grammar.passes.walk import replace_refs
 from converters.limits import Budget
 
 MAX_HEAD = 4
@@ -32,11 +32,8 @@ def hoist_heads(grammar: Grammar, budget: Budget) -> Grammar:
     if not heads:
         return grammar
     bare = {name: _without_head(grammar.rules[name], head) for name, head in heads.items()}
-    names = {name: rest for name, rest in bare.items() if isinstance(rest, Ref) and rest.name not in heads}
+    names = {name: rest for name, rest in bare.items() if type(rest) is Ref and rest.name not in heads}
     calls = {name: seq(head, names.get(name, Ref(name))) for name, head in heads.items()}
-
-    def put(leaf: Expr) -> Expr:
-        return calls.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
 
     rules: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
@@ -46,13 +43,13 @@ def hoist_heads(grammar: Grammar, budget: Budget) -> Grammar:
         if name not in heads and look_of(expr).refs.isdisjoint(heads):
             rules[name] = expr
             continue
-        if name not in heads or not isinstance(_first(expr), Ref):
-            new = rewrite(bare.get(name, expr), put)
+        if name not in heads or type(_first(expr)) is not Ref:
+            new = replace_refs(bare.get(name, expr), calls)
         else:
             first, *rest = _items(expr)
-            assert isinstance(first, Ref)
-            new = seq(names.get(first.name, first), *(rewrite(item, put) for item in rest))
-        rules[name] = expr if new is expr else factor(new)
+            assert type(first) is Ref
+            new = seq(names.get(first.name, first), *[replace_refs(item, calls) for item in rest])
+        rules[name] = factor(new) if new is not expr and look_of(expr).branches else new
     return Grammar(rules, grammar.root)
 
 
@@ -62,13 +59,13 @@ def _find_head(name: str, grammar: Grammar, heads: dict[str, Expr], depth: int) 
         expr = grammar.rules[name]
         first = _first(expr)
         head: Expr = EMPTY
-        if name == grammar.root or not isinstance(expr, Seq) or len(expr.items) < 2:
+        if name == grammar.root or type(expr) is not Seq or len(expr.items) < 2:
             pass
-        elif isinstance(first, Lit):
+        elif type(first) is Lit:
             head = lit(first.text if len(first.text) <= MAX_HEAD else first.text[:1])
-        elif isinstance(first, Chars) and len(first.chars.ranges) <= MAX_RANGES:
+        elif type(first) is Chars and len(first.chars.ranges) <= MAX_RANGES:
             head = first
-        elif isinstance(first, Ref) and depth:
+        elif type(first) is Ref and depth:
             head = _find_head(first.name, grammar, heads, depth - 1)
         heads[name] = head
     return heads[name]
@@ -77,16 +74,16 @@ def _find_head(name: str, grammar: Grammar, heads: dict[str, Expr], depth: int) 
 def _without_head(expr: Expr, head: Expr) -> Expr:
     """What follows `head` in an expression that begins with it; an expression that begins with a call is left as it is."""
     first, *rest = _items(expr)
-    if isinstance(first, Ref):
+    if type(first) is Ref:
         return expr
-    if isinstance(first, Lit) and isinstance(head, Lit):
+    if type(first) is Lit and type(head) is Lit:
         return seq(lit(first.text[len(head.text) :]), *rest)
     return seq(*rest)
 
 
 def _items(expr: Expr) -> tuple[Expr, ...]:
-    return expr.items if isinstance(expr, Seq) else (expr,)
+    return expr.items if type(expr) is Seq else (expr,)
 
 
 def _first(expr: Expr) -> Expr:
-    return expr.items[0] if isinstance(expr, Seq) and expr.items else expr
+    return expr.items[0] if type(expr) is Seq and expr.items else expr

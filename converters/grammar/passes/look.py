@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converters.grammar.expr import Alt, Chars, Expr, Lit, Ref, Rep, Seq
+from converters.grammar.passes.symbol import needs_split
 
 MAX_HEIGHT = 40
 """Levels that an expression may have for the other passes, which call themselves for every level."""
@@ -17,7 +18,8 @@ MAX_HEIGHT = 40
 @dataclass(slots=True)
 class Look:
     """`refs`: the rules that the expression refers to. `is_plain`: nothing is too deep, and everything can be spelled.
-    `counts`: something is repeated; `repeats`: more than a character or a literal is.
+    `branches`: there are alternatives. `repeats`: more than a character or a literal is repeated. `splits`: something is
+    repeated that `repetition` must split.
 
     The others are filled in by the passes that ask: `left`, the rules that the expression begins with if none of its rules is
     ever empty; whether `factor` has seen it, and what that made of it (None: the same).
@@ -25,8 +27,9 @@ class Look:
 
     refs: frozenset[str]
     is_plain: bool
-    counts: bool
+    branches: bool
     repeats: bool
+    splits: bool
     left: tuple[str, ...] | None = None
     is_factored: bool = False
     factored: Expr | None = None
@@ -44,11 +47,11 @@ def look_of(expr: Expr) -> Look:
 
 def is_spellable(node: Expr) -> bool:
     """False for what llama.cpp's text can't carry, and for NEVER; nothing below `node` is looked at."""
-    if isinstance(node, Lit):
+    if type(node) is Lit:
         return (node.text.isascii() and "\0" not in node.text) or not any(_is_unspellable(c) for c in node.text)
-    if isinstance(node, Chars):
+    if type(node) is Chars:
         return bool(node.chars) and node.chars.ranges[0][0] > 0
-    return not isinstance(node, Alt) or bool(node.options)
+    return type(node) is not Alt or bool(node.options)
 
 
 def _is_unspellable(char: str) -> bool:
@@ -58,25 +61,26 @@ def _is_unspellable(char: str) -> bool:
 def _look(expr: Expr) -> Look:
     """Level by level, in the depth of nothing but the heap."""
     refs: list[str] = []
-    is_plain, counts, repeats = True, False, False
+    is_plain, branches, repeats, splits = True, False, False, False
     level: list[Expr] = [expr]
     height = 0
     while level:
         height += 1
         below: list[Expr] = []
         for node in level:
-            if isinstance(node, Ref):
+            if type(node) is Ref:
                 refs.append(node.name)
-            elif isinstance(node, Seq):
+            elif type(node) is Seq:
                 below += node.items
-            elif isinstance(node, (Lit, Chars)):
+            elif type(node) is Lit or type(node) is Chars:
                 is_plain = is_plain and is_spellable(node)
-            elif isinstance(node, Alt):
+            elif type(node) is Alt:
                 below += node.options
                 is_plain = is_plain and bool(node.options)
-            elif isinstance(node, Rep):
+                branches = True
+            elif type(node) is Rep:
                 below.append(node.item)
-                counts = True
-                repeats = repeats or not isinstance(node.item, (Lit, Chars))
+                splits = splits or needs_split(node)
+                repeats = repeats or not (type(node.item) is Lit or type(node.item) is Chars)
         level = below
-    return Look(frozenset(refs), is_plain and height <= MAX_HEIGHT, counts, repeats)
+    return Look(frozenset(refs), is_plain and height <= MAX_HEIGHT, branches, repeats, splits)

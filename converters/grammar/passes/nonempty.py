@@ -43,11 +43,11 @@ def _strip(expr: Expr, maker: NonEmpty) -> Expr:
         stripped = _strip(part, maker)
         changed = changed or stripped is not part
         new.append(stripped)
-    if isinstance(expr, Rep):
+    if type(expr) is Rep:
         return _strip_repetition(expr if not changed else Rep(new[0], expr.min, expr.max), maker)
     if not changed:
         return expr
-    return seq(*new) if isinstance(expr, Seq) else alt(*new)
+    return seq(*new) if type(expr) is Seq else alt(*new)
 
 
 def _strip_repetition(node: Rep, maker: NonEmpty) -> Expr:
@@ -63,7 +63,7 @@ def collapse(expr: Expr) -> Expr:
 
     Before → after: `("a"{1,3}){0,100}` → `"a"{0,300}`; `("a"{2}){3}` → `"a"{6}`; `("a"{2})*` stays.
     """
-    while isinstance(expr, Rep) and isinstance(expr.item, Rep):
+    while type(expr) is Rep and type(expr.item) is Rep:
         inner, low, high = expr.item, expr.min, expr.max
         if inner.max is None:
             has_gap = low == 0 and inner.min > 1
@@ -138,7 +138,7 @@ class NonEmpty:
         for item in reversed(items):
             rests.append(rest)
             rest = seq(item, rest)
-            if isinstance(rest, Seq) and len(rest.items) > MAX_INLINE_RESTS:
+            if type(rest) is Seq and len(rest.items) > MAX_INLINE_RESTS:
                 ref = Ref(self.names.make("rest"))
                 self._pending[ref.name] = self._rests[ref.name] = rest
                 if is_nullable(rest, self.nullable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import is_
 
 from converters.grammar.charset import NOTHING, CharSet
-from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Rep, Seq, alt, chars, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, chars, lit, opt, rep, seq
 from converters.grammar.passes.look import look_of
 from converters.grammar.passes.walk import below, each_rule
 from converters.limits import Budget
@@ -26,7 +26,7 @@ def _factor_rule(expr: Expr) -> Expr:
     """`factor`, and what came of it is kept."""
     look = look_of(expr)
     if not look.is_factored:
-        found = factor(expr)
+        found = factor(expr) if look.branches else expr
         look.is_factored, look.factored = True, found if found is not expr else None
     return look.factored or expr
 
@@ -36,13 +36,13 @@ def factor(expr: Expr) -> Expr:
     parts = below(expr)
     if not parts:
         return expr
-    new = [factor(part) if isinstance(part, (Seq, Alt, Rep)) else part for part in parts]
+    new = [part if type(part) is Lit or type(part) is Ref or type(part) is Chars else factor(part) for part in parts]
     changed = not all(map(is_, new, parts))
-    if isinstance(expr, Alt):
+    if type(expr) is Alt:
         return _join(new, expr if not changed else None, MAX_SHARED)
     if not changed:
         return expr
-    return seq(*new) if isinstance(expr, Seq) else rep(new[0], expr.min, expr.max) if isinstance(expr, Rep) else expr
+    return seq(*new) if type(expr) is Seq else rep(new[0], expr.min, expr.max) if type(expr) is Rep else expr
 
 
 def _join(options: list[Expr], unchanged: Alt | None, depth: int) -> Expr:
@@ -59,15 +59,15 @@ def _join(options: list[Expr], unchanged: Alt | None, depth: int) -> Expr:
 
 
 def _is_char(expr: Expr) -> bool:
-    return isinstance(expr, Chars) or (isinstance(expr, Lit) and len(expr.text) == 1)
+    return type(expr) is Chars or (type(expr) is Lit and len(expr.text) == 1)
 
 
 def _first(expr: Expr) -> object:
     """What an alternative begins with: a character, or a whole expression."""
-    head = expr.items[0] if isinstance(expr, Seq) and expr.items else expr
-    if isinstance(head, Lit):
+    head = expr.items[0] if type(expr) is Seq and expr.items else expr
+    if type(head) is Lit:
         return head.text[0]
-    if isinstance(head, Chars) and len(head.chars) == 1:
+    if type(head) is Chars and head.chars.is_single:
         return chr(head.chars.first)
     return head
 
@@ -79,14 +79,14 @@ def _share(group: list[Expr], depth: int) -> Expr:
         shared = _common_prefix(heads)
         rests = [_without_text(option, len(shared)) for option in group]
         return seq(lit(shared), _join_rests(rests, depth))
-    items = [option.items if isinstance(option, Seq) else (option,) for option in group]
+    items = [option.items if type(option) is Seq else (option,) for option in group]
     return seq(items[0][0], _join_rests([seq(*rest[1:]) for rest in items], depth))
 
 
 def _join_rests(rests: list[Expr], depth: int) -> Expr:
     flat: dict[Expr, None] = {}
     for rest in rests:
-        flat.update(dict.fromkeys(rest.options if isinstance(rest, Alt) else (rest,)))
+        flat.update(dict.fromkeys(rest.options if type(rest) is Alt else (rest,)))
     if EMPTY in flat:
         del flat[EMPTY]
         return opt(_join(list(flat), None, depth - 1))
@@ -94,15 +94,15 @@ def _join_rests(rests: list[Expr], depth: int) -> Expr:
 
 
 def _head_text(expr: Expr) -> str:
-    head = expr.items[0] if isinstance(expr, Seq) and expr.items else expr
-    if isinstance(head, Chars):
-        return chr(head.chars.first) if len(head.chars) == 1 else ""
-    return head.text if isinstance(head, Lit) else ""
+    head = expr.items[0] if type(expr) is Seq and expr.items else expr
+    if type(head) is Chars:
+        return chr(head.chars.first) if head.chars.is_single else ""
+    return head.text if type(head) is Lit else ""
 
 
 def _without_text(expr: Expr, n: int) -> Expr:
-    head, rest = (expr.items[0], expr.items[1:]) if isinstance(expr, Seq) else (expr, ())
-    return seq(lit(head.text[n:]) if isinstance(head, Lit) else EMPTY, *rest)
+    head, rest = (expr.items[0], expr.items[1:]) if type(expr) is Seq else (expr, ())
+    return seq(lit(head.text[n:]) if type(head) is Lit else EMPTY, *rest)
 
 
 def _common_prefix(texts: list[str]) -> str:
@@ -114,8 +114,8 @@ def _common_prefix(texts: list[str]) -> str:
 
 
 def _merge_chars(options: list[Expr]) -> Expr:
-    ranges = [r for option in options if isinstance(option, Chars) for r in option.chars.ranges]
-    ranges += [(ord(option.text), ord(option.text)) for option in options if isinstance(option, Lit) and len(option.text) == 1]
+    ranges = [r for option in options if type(option) is Chars for r in option.chars.ranges]
+    ranges += [(ord(option.text), ord(option.text)) for option in options if type(option) is Lit and len(option.text) == 1]
     found = CharSet.from_ranges(ranges)
     merged: list[Expr] = []
     for option in options:

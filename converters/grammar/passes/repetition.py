@@ -12,6 +12,7 @@ from operator import is_
 from converters.errors import LimitExceeded
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.grammar.passes.look import look_of
+from converters.grammar.passes.symbol import SHARED, is_loop, is_symbol, needs_split
 from converters.grammar.passes.walk import FreshNames
 from converters.limits import Budget
 
@@ -23,8 +24,6 @@ MAX_TOTAL = 200_000
 """What all printed counts may add up to: llama.cpp makes so many rules, for every sequence that it starts."""
 BLOCK = 256
 """How many items make a block where a count is larger than CHAIN."""
-SHARED = 8
-"""A repetition with at least so many optional items gets a rule of its own, shared by its equals."""
 
 
 def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
@@ -42,7 +41,7 @@ def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
     rules: dict[str, Expr] = {}
     for name, expr in grammar.rules.items():
         budget.check_deadline()
-        rules[name] = splitter.split(expr) if look_of(expr).counts else expr
+        rules[name] = splitter.split(expr) if look_of(expr).splits else expr
     _check_total(splitter.rules)
     if all(rules[name] is expr for name, expr in grammar.rules.items()):
         return grammar
@@ -50,30 +49,10 @@ def split_repetitions(grammar: Grammar, budget: Budget) -> Grammar:
 
 
 def _check_total(counted: Mapping[str, Expr]) -> None:
-    total = sum([node.max or node.min for node in counted.values() if isinstance(node, Rep)])
+    total = sum([node.max or node.min for node in counted.values() if type(node) is Rep])
     if total > MAX_TOTAL:
         reason = f"the counts of the repetitions add up to {total}, more than {MAX_TOTAL}"
         raise LimitExceeded(reason, limit="repetition_total", value=MAX_TOTAL)
-
-
-def needs_split(node: Rep) -> bool:
-    """False for what llama.cpp reads well as it stands: `+`, and `*`, `?` and small counts of one symbol."""
-    if _is_loop(node) or node.max == 1:
-        return not is_symbol(node.item)
-    if node.max is None:
-        return node.min > 1 and not (node.min <= SHARED and is_symbol(node.item))
-    return not (is_symbol(node.item) and node.max <= SHARED)
-
-
-def _is_loop(node: Rep) -> bool:
-    return node.min == 0 and node.max is None
-
-
-def is_symbol(expr: Expr) -> bool:
-    """True when llama.cpp can repeat `expr` in place at little cost: it copies the elements for every count."""
-    if isinstance(expr, Chars):
-        return len(expr.chars.ranges) <= 4
-    return (isinstance(expr, Lit) and len(expr.text) <= 4) or not (isinstance(expr, (Seq, Alt, Rep, Lit)))
 
 
 class _Splitter:
@@ -83,27 +62,27 @@ class _Splitter:
         self._made: dict[Expr, Expr] = {}
 
     def split(self, expr: Expr) -> Expr:
-        if isinstance(expr, Rep):
+        if type(expr) is Rep:
             item = self.split(expr.item)
             node = expr if item is expr.item else Rep(item, expr.min, expr.max)
             return self._split_rep(node) if needs_split(node) else node
-        if isinstance(expr, Seq):
+        if type(expr) is Seq:
             items = self._split_each(expr.items)
             return expr if items is expr.items else seq(*items)
-        if isinstance(expr, Alt):
+        if type(expr) is Alt:
             options = self._split_each(expr.options)
             return expr if options is expr.options else alt(*options)
         return expr
 
     def _split_each(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """`split` of each; the same tuple when nothing changed."""
-        new = [self.split(expr) if isinstance(expr, (Seq, Alt, Rep)) else expr for expr in exprs]
+        new = [expr if type(expr) is Lit or type(expr) is Ref or type(expr) is Chars else self.split(expr) for expr in exprs]
         return exprs if all(map(is_, new, exprs)) else tuple(new)
 
     def _split_rep(self, node: Rep) -> Expr:
         if node.max == 1:  # `(x | "")` is one level for llama.cpp, `(x)?` is two
             return alt(node.item, EMPTY)
-        if _is_loop(node):
+        if is_loop(node):
             return self._loop(node.item)
         item = node.item if is_symbol(node.item) else self._rule("item", node.item)
         required = self._exactly(item, node.min)
@@ -114,18 +93,19 @@ class _Splitter:
     def _loop(self, item: Expr) -> Expr:
         """`x*` as `more ::= x more | ""`: one level, where `(x)*` is two."""
         key = Rep(item, 0, None)
-        if key not in self._made:
-            more = Ref(self._names.make("more"))
-            self._made[key] = more
-            options = item.options if isinstance(item, Alt) else (item,)
-            self.rules[more.name] = alt(*(seq(option, more) for option in options), EMPTY)
-        return self._made[key]
+        found = self._made.get(key)
+        if found is None:
+            more = found = self._made[key] = Ref(self._names.make("more"))
+            options = item.options if type(item) is Alt else (item,)
+            self.rules[more.name] = alt(*[seq(option, more) for option in options], EMPTY)
+        return found
 
     def _rule(self, hint: str, expr: Expr) -> Expr:
         """The rule for `expr`: equal expressions share one."""
-        if expr not in self._made:
-            self._made[expr] = self._named(hint, expr)
-        return self._made[expr]
+        found = self._made.get(expr)
+        if found is None:
+            found = self._made[expr] = self._named(hint, expr)
+        return found
 
     def _exactly(self, item: Expr, count: int) -> Expr:
         if count <= SHARED:
@@ -138,7 +118,7 @@ class _Splitter:
     def _up_to(self, item: Expr, count: int) -> Expr:
         if count <= SHARED:
             return rep(item, 0, count)
-        if count <= (CHAIN_OF_RULES if isinstance(item, Ref) else CHAIN):
+        if count <= (CHAIN_OF_RULES if type(item) is Ref else CHAIN):
             return self._rule("up-to", Rep(item, 0, count))
         counted = Rep(item, 0, count)
         if counted not in self._made:

@@ -5,9 +5,10 @@ No pass lives here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 
-from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq, alt, rep, seq
+from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, rep, seq
 from converters.limits import Budget
 
 
@@ -18,27 +19,27 @@ def nodes(expr: Expr) -> list[Expr]:
     while todo:
         node = todo.pop()
         found.append(node)
-        if isinstance(node, Seq):
+        if type(node) is Seq:
             todo.extend(node.items[::-1])
-        elif isinstance(node, Alt):
+        elif type(node) is Alt:
             todo.extend(node.options[::-1])
-        elif isinstance(node, Rep):
+        elif type(node) is Rep:
             todo.append(node.item)
     return found
 
 
 def refs(expr: Expr) -> list[str]:
     """The names of the rules that `expr` refers to, in order, with repeats."""
-    return [node.name for node in nodes(expr) if isinstance(node, Ref)]
+    return [node.name for node in nodes(expr) if type(node) is Ref]
 
 
 def below(expr: Expr) -> tuple[Expr, ...]:
     """The expressions directly below `expr`."""
-    if isinstance(expr, Seq):
+    if type(expr) is Seq:
         return expr.items
-    if isinstance(expr, Alt):
+    if type(expr) is Alt:
         return expr.options
-    return (expr.item,) if isinstance(expr, Rep) else ()
+    return (expr.item,) if type(expr) is Rep else ()
 
 
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr], settle: bool = False) -> Expr:
@@ -46,15 +47,15 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr], settle: bool = False) -> E
 
     `settle`: parts that are not in normal form count as changed (NEVER inside a sequence).
     """
-    if isinstance(expr, Seq):
+    if type(expr) is Seq:
         items = rewrite_each(expr.items, leaf, settle)
         return expr if items is expr.items else seq(*items)
-    if isinstance(expr, Alt):
+    if type(expr) is Alt:
         options = rewrite_each(expr.options, leaf, settle)
         return expr if options is expr.options else alt(*options)
-    if isinstance(expr, Rep):
+    if type(expr) is Rep:
         item = rewrite(expr.item, leaf, settle)
-        is_same = item is expr.item and not (settle and isinstance(item, Alt) and not item.options)
+        is_same = item is expr.item and not (settle and type(item) is Alt and not item.options)
         return expr if is_same else rep(item, expr.min, expr.max)
     return leaf(expr)
 
@@ -65,9 +66,25 @@ def rewrite_each(exprs: tuple[Expr, ...], leaf: Callable[[Expr], Expr], settle: 
     out: list[Expr] = []
     for expr in exprs:
         new = rewrite(expr, leaf, settle)
-        changed = changed or new is not expr or (settle and isinstance(new, Alt) and not new.options)
+        changed = changed or new is not expr or (settle and type(new) is Alt and not new.options)
         out.append(new)
     return tuple(out) if changed else exprs
+
+
+def replace_refs(expr: Expr, by_name: Mapping[str, Expr]) -> Expr:
+    """`expr` with every rule of `by_name` replaced, normalized again; unchanged parts stay as they are."""
+    if type(expr) is Ref:
+        return by_name.get(expr.name, expr)
+    if type(expr) is Seq:
+        items = [item if type(item) is Lit or type(item) is Chars else replace_refs(item, by_name) for item in expr.items]
+        return expr if all(map(is_, items, expr.items)) else seq(*items)
+    if type(expr) is Alt:
+        options = [replace_refs(option, by_name) for option in expr.options]
+        return expr if all(map(is_, options, expr.options)) else alt(*options)
+    if type(expr) is Rep:
+        item = replace_refs(expr.item, by_name)
+        return expr if item is expr.item else rep(item, expr.min, expr.max)
+    return expr
 
 
 def replace_rules(grammar: Grammar, rules: Iterable[tuple[str, Expr]]) -> Grammar:
