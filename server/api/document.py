@@ -38,6 +38,7 @@ from server.api.openapi import (
 _INPUT = any_of(SOME_TEXT, array(SOME_TEXT, minItems=1), array(TOKEN, minItems=1), array(array(TOKEN, minItems=1), minItems=1))
 _CONTENT = any_of(STRING, array(TEXT_PART))
 _CALLED = named("function", {"id": STRING, "function": record({"name": STRING, "arguments": STRING})})
+_PREDICTION = named("content", {"content": _CONTENT})
 _SYNTAX = record({"syntax": one_of("lark", "regex"), "definition": STRING})
 
 
@@ -106,7 +107,9 @@ def error_schema(path: str) -> Schema:
 def _chat() -> Schema:
     from server.api.openai.wire import ChatFields
 
-    return record({"messages": _openai_messages()}, **{**CONSTRAINTS, **_openai_tools(), **fields_of(ChatFields)})
+    return record(
+        {"messages": _openai_messages()}, **{**CONSTRAINTS, **_openai_tools(), **fields_of(ChatFields)}, prediction=_PREDICTION
+    )
 
 
 def _openai_messages() -> Schema:

@@ -39,7 +39,14 @@ def encode_error(error: ServerError) -> Response:
 
 
 def encode_usage(usage: Usage, prompt: str = "prompt", completion: str = "completion") -> dict[str, Any]:
-    """Tokens of a whole answer; what was read and what was written goes by these names."""
+    """Tokens of a whole answer; what was read and what was written goes by these names.
+
+    Those of a prediction are told where there was one. They don't count twice: refused ones are no part of the completion.
+    """
+    predicted = {
+        "accepted_prediction_tokens": usage.n_accepted_tokens,
+        "rejected_prediction_tokens": usage.n_refused_tokens,
+    }
     return {
         f"{prompt}_tokens": usage.n_prompt_tokens,
         f"{completion}_tokens": usage.n_completion_tokens,
@@ -48,6 +55,7 @@ def encode_usage(usage: Usage, prompt: str = "prompt", completion: str = "comple
         f"{completion}_tokens_details": {
             "reasoning_tokens": usage.n_reasoning_tokens,
             "forced_tokens": usage.n_forced_tokens,
+            **(predicted if any(predicted.values()) else {}),
         },
     }
 

@@ -249,6 +249,7 @@ class Service:
             prompt_logprobs=request.logprobs if request.echo else None,
             unconstrained_on_failure=self.settings.constraint_failure == "unconstrained",
             on_length=request.on_length,
+            prediction=request.prediction,
             triggers=rules.calls.triggers,
             ends_after_call=request.tools is not None and not request.tools.is_parallel,
             visible=self._call_markers(request, model),
@@ -387,12 +388,15 @@ class _Tally:
             n_cached_tokens=self.usage.n_cached_tokens + event.n_cached_tokens,
         )
 
-    def add_finished(self, event: Finished) -> None:
+    def add_finished(self, event: Finished, *, is_predicted: bool) -> None:
+        n_accepted, n_refused = event.n_accepted_tokens, event.n_drafted_tokens - event.n_accepted_tokens
         self.usage = replace(
             self.usage,
             n_completion_tokens=self.usage.n_completion_tokens + event.n_completion_tokens,
             n_reasoning_tokens=self.usage.n_reasoning_tokens + event.n_reasoning_tokens,
             n_forced_tokens=self.usage.n_forced_tokens + event.n_forced_tokens,
+            n_accepted_tokens=self.usage.n_accepted_tokens + n_accepted * is_predicted,
+            n_refused_tokens=self.usage.n_refused_tokens + n_refused * is_predicted,
             prompt_s=max(self.usage.prompt_s, event.prompt_s),
             decode_s=max(self.usage.decode_s, event.decode_s),
         )
@@ -460,7 +464,7 @@ def _translate(event: EngineEvent, job: _Job, tally: _Tally) -> list[Event]:
                 return [types.TextDelta(first + event.index, event.text, event.logprobs)]
             return job.turn(event.index).feed(event.text, event.logprobs)
         case Finished():
-            tally.add_finished(event)
+            tally.add_finished(event, is_predicted=bool(job.request.prediction))
             rest = [] if job.format.is_plain else job.turn(event.index).finish()
             index = first + event.index
             return [*rest, types.ChoiceCompleted(index, event.reason, event.n_completion_tokens, event.stop_string)]

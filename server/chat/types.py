@@ -141,7 +141,7 @@ class GenerateRequest:
     request calls max_tokens, for errors.
     `on_length`: what a constrained reply does at its last tokens. `effort`: how much to think (see `reasoning`), and
     `budget_tokens` the tokens for it, which win over those of the effort. `suffix`: the text after the answer, of which the
-    prompts are the text before.
+    prompts are the text before. `prediction`: what the answer is thought to be.
     """
 
     prompts: tuple[Prompt, ...]
@@ -160,6 +160,7 @@ class GenerateRequest:
     effort: str | None = None
     budget_tokens: int | None = None
     suffix: str | None = None
+    prediction: str = ""
     param: str = "prompt"
 
     @property
@@ -180,7 +181,8 @@ class Notice:
 class Usage:
     """Tokens and times of a whole answer. Prompt tokens count once per prompt, not per choice. Times are in seconds.
 
-    Reasoning and forced tokens are among those of the completion: written while thinking; written without a choice.
+    Reasoning and forced tokens are among those of the completion: written while thinking; written without a choice. Accepted
+    and refused ones are counted where the client has predicted the answer: tokens that were put to the test.
     """
 
     n_prompt_tokens: int = 0
@@ -188,6 +190,8 @@ class Usage:
     n_completion_tokens: int = 0
     n_reasoning_tokens: int = 0
     n_forced_tokens: int = 0
+    n_accepted_tokens: int = 0
+    n_refused_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0
 

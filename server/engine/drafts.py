@@ -32,7 +32,8 @@ class Drafts:
         if drafter is None:
             if self._costs is None or not _has_free_text(sequence.job):
                 return
-            drafter = sequence.drafter = Drafter(_index(sequence.job), self._costs, has_model=self._model is not None)
+            has_model = self._model is not None and not sequence.job.prediction  # one source is enough
+            drafter = sequence.drafter = Drafter(_index(sequence.job), self._costs, has_model=has_model)
         drafter.take(token)
 
     def propose(self, sequences: Iterable[Sequence]) -> None:
@@ -90,5 +91,5 @@ def _has_free_text(job: Job) -> bool:
 def _index(job: Job) -> PromptIndex:
     """Made when the first choice has its first token: not before, lest requests that wait hold megabytes."""
     if job.index is None:
-        job.index = PromptIndex(job.prompt)
+        job.index = PromptIndex(job.prompt, job.prediction)
     return job.index

@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 _ENTRIES = 500_000  # what the matchers of all grammars remember together: about 100 MB
 
 _SEED_BITS = 32
+_PREDICTED_CHARACTERS = 8  # of a prediction for each token that a reply may have; more of it is no use
 
 
 class Refusal(Exception):
@@ -270,12 +271,19 @@ class Intake:
         route = self._route(request, max_new)
         seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(_SEED_BITS)
         job = Job(request, prompt, max_new, samplers=[], route=route, visible=self._visible(request))
+        job.prediction = self._prediction(request)
         first = None if route is None else route.first_grammar  # copied here, not in the step loop
         for index in range(request.n):
             sampler = self._backend.new_sampler(request.sampling, (seed + index) % (1 << _SEED_BITS), first)
             sampler.accept_prompt(prompt)
             job.samplers.append(sampler)
         return job
+
+    def _prediction(self, request: EngineRequest) -> tuple[int, ...]:
+        """As far as a reply may be long."""
+        n_ctx = self._backend.info.n_ctx_slot
+        text = request.prediction[: n_ctx * _PREDICTED_CHARACTERS]
+        return self._backend.vocabulary.tokenize(text, False, False)[:n_ctx] if text else ()
 
     def _route(self, request: EngineRequest, max_new: int) -> Route | None:
         """What rules the replies. Raises Refusal where no reply could be completed."""

@@ -15,10 +15,14 @@ LONGEST_MATCH = 32  # a match that is longer counts as this long
 
 
 class PromptIndex:
-    """Where each n-gram of a prompt stood last; made once a request, read by all its choices."""
+    """Where each n-gram of a prompt stood last; made once a request, read by all its choices.
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = tuple(tokens)
+    `prediction`: what the client thinks the reply will be; it counts as text that stands before the prompt.
+    """
+
+    def __init__(self, prompt: Sequence[int], prediction: Sequence[int] = ()) -> None:
+        self.is_predicted = bool(prediction)
+        self.tokens = (*prediction, *prompt)
         self.ends = [_ends(self.tokens, size) for size in _SIZES]
 
 
@@ -32,20 +36,19 @@ def _ends(tokens: tuple[int, ...], size: int) -> dict[int, int]:
 class Lookup:
     """One sequence's text, and the place in it that reads as its end does: `n_matched` tokens before it are the same."""
 
-    def __init__(self, prompt: PromptIndex, starts_predicted: bool = False) -> None:
-        """`starts_predicted`: the text begins with what the client thinks the reply will be."""
+    def __init__(self, prompt: PromptIndex) -> None:
         self._prompt = prompt
         self._tokens = list(prompt.tokens)
         self._ends: list[dict[int, int]] = [{} for _ in _SIZES]
         self._place: int | None = None
         self.n_matched = 0
-        if starts_predicted:
+        if prompt.is_predicted:
             self._place, self.n_matched = 0, LONGEST_MATCH
         self._find_and_note()
 
     @property
     def tokens(self) -> list[int]:
-        """The text."""
+        """The text, after what the client predicts."""
         return self._tokens
 
     @property

@@ -175,6 +175,7 @@ class EngineRequest:
     prompt_logprobs: the same for the prompt's own tokens (echo), reported in Started.
     thinking: a block before the answer. triggers: what opens a call in an answer without a grammar; the text is free again
     after it, or with `ends_after_call` over. visible: names of control tokens that count as text.
+    prediction: what the reply is thought to be, which speculation begins with.
     """
 
     id: int
@@ -195,6 +196,7 @@ class EngineRequest:
     visible: tuple[str, ...] = ()
     on_length: OnLength = "complete"
     clips_to_context: bool = False
+    prediction: str = ""
 
     @property
     def grammar_keys(self) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ class Job:
     prompt_cells: SavedSequence | None = None  # kept while choices are pending, and so are the logits after the prompt
     last_logits: Logits | None = None
     scores: list[TokenLogprobs | None] = field(default_factory=list)
-    index: PromptIndex | None = None  # where there is something to guess
+    prediction: tuple[int, ...] = ()  # of the replies, by the client
+    index: PromptIndex | None = None  # of that and the prompt, where there is something to guess
     started_at: float = 0.0
     prompt_s: float = 0.0
 

@@ -13,6 +13,7 @@ from server.api.fields import read_fields
 from server.api.logprobs import encode_logprobs as encode_token
 from server.api.openai.wire import ChatFields
 from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
+from server.api.prediction import decode_prediction
 from server.api.respond import Answer
 from server.api.sse import COMMENT, frame
 from server.api.tools import decode_tool_use
@@ -41,6 +42,7 @@ def decode_request(body: types.JsonObject, limits: RequestLimits) -> tuple[types
         tools=tools,
         effort=fields.reasoning_effort,
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        prediction=decode_prediction(body),
         param="messages",
     )
     return request, fields

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from server.engine.messages import EngineEvent, EngineRequest, Failed, FailureKind, FinishReason, TextChunk
+from server.engine.messages import EngineEvent, EngineRequest, Failed, FailureKind, Finished, FinishReason, TextChunk
 from server.errors import ContextOverflow, EngineDied
 from server.settings import Settings
 from tests.server.api.sse import events
@@ -307,3 +308,40 @@ TOOL_TEMPLATE = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{{
 async def test_tools_are_shown_to_the_template(fields: dict[str, Any], shown: str) -> None:
     async with serve(FakeEngine(info=with_info(chat_template=TOOL_TEMPLATE))) as served:
         assert await prompt_of(served, [{"role": "user", "content": "hi"}], **fields) == shown
+
+
+class DraftingEngine(FakeEngine):
+    """Has drafted 8 tokens of each choice, and 6 of them were right."""
+
+    def _events(self, request: EngineRequest) -> list[EngineEvent]:
+        *events, end = super()._events(request)
+        assert isinstance(end, Finished)
+        return [*events, replace(end, n_drafted_tokens=8, n_accepted_tokens=6)]
+
+
+async def test_a_prediction_reaches_the_engine_and_is_told_in_the_usage() -> None:
+    engine = DraftingEngine()
+    async with serve(engine) as served:
+        for content in ("Hello there", [{"type": "text", "text": "Hello there"}]):
+            reply = await served.chat(prediction={"type": "content", "content": content})
+            details = reply.json()["usage"]["completion_tokens_details"]
+            assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (6, 2)
+            assert engine.requests[-1].prediction == "Hello there"
+        details = (await served.chat(prediction=None)).json()["usage"]["completion_tokens_details"]
+        assert set(details) == {"reasoning_tokens", "forced_tokens"}
+        assert engine.requests[-1].prediction == ""
+
+
+@pytest.mark.parametrize(
+    ("prediction", "param"),
+    [
+        ("text", "prediction"),
+        ({"content": "text"}, "prediction.type"),
+        ({"type": "draft", "content": "text"}, "prediction.type"),
+        ({"type": "content"}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "image_url"}]}, "prediction.content[0].type"),
+    ],
+)
+async def test_a_prediction_of_another_shape(served: Served, prediction: object, param: str) -> None:
+    reply = await served.chat(prediction=prediction)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)

@@ -57,7 +57,7 @@ def test_what_repeats_itself_is_expected_to_go_on() -> None:
 
 
 def test_what_the_client_predicts_is_expected_from_the_start() -> None:
-    lookup = Lookup(PromptIndex([5, 6, 7, 1, 1]), starts_predicted=True)
+    lookup = Lookup(PromptIndex([1, 1], prediction=[5, 6, 7]))
     assert lookup.continuation(3) == [5, 6, 7]
     lookup.push(5)
     assert lookup.expected == 6

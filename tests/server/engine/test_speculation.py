@@ -315,6 +315,23 @@ def test_a_kept_prompt_holds_no_guessed_cells() -> None:
     assert [bench.outcome(id)[0] for id in range(3)] == [("abcd" * 3)[: 10 + id] for id in range(3)]
 
 
+@pytest.mark.parametrize("prediction", ["", "0123456789" * 6, "x123456789" + "0123456789" * 5, "no" * 30, "0"])
+def test_what_the_client_predicts_is_guessed_from_the_start(prediction: str) -> None:
+    """The fake tokenizer's tokens are bytes; the reply is the ten digits again and again, with a letter in the middle."""
+    text = ("0123456789" * 3 + "a" + "0123456789" * 2).encode()
+    rule: Rule = lambda seed, so_far: text[len(so_far) - 3] if len(so_far) - 3 < len(text) else END  # noqa: E731
+    bench = Bench(RuledBackend(rule=rule, n_ctx_slot=128))
+    bench.add(1, "abc", prediction=prediction, max_tokens=100)
+    bench.run()
+    assert bench.outcome(1)[0] == text.decode()
+    end = bench.ends()[0]
+    n_decodes = len(bench.backend.batches) - 1
+    if prediction.startswith("0123"):
+        assert n_decodes < 20
+    assert n_decodes <= len(text) + 1
+    assert (end.n_drafted_tokens > 0) == (n_decodes < len(text))
+
+
 # ---- a draft model
 
 
