@@ -9,12 +9,13 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server import json_text
 from server.json_text import InvalidJson, dump_json, has_more_values, parse_json
 from server.large_json import TooLarge, read_large_json
+from tests.draws import draws
 
 
 @pytest.fixture(params=["small", "large"])
@@ -36,10 +37,15 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, st.sampled_from([None, 1]), st.booleans())
-def test_both_readers_say_the_same(value: object, indent: int | None, ascii: bool) -> None:
-    text = json.dumps(value, indent=indent, ensure_ascii=ascii)
-    assert read_large_json(text, 200, 1_000_000) == json.loads(text, parse_float=Decimal)
+@draws(20, 200)
+def test_both_readers_say_the_same(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(JSON, st.sampled_from([None, 1]), st.booleans())
+    def agree(value: object, indent: int | None, ascii: bool) -> None:
+        text = json.dumps(value, indent=indent, ensure_ascii=ascii)
+        assert read_large_json(text, 200, 1_000_000) == json.loads(text, parse_float=Decimal)
+
+    agree()
 
 
 @given(st.text(alphabet='{}[]:,"\\ \n0123456789.eE+-truefalsn', max_size=12))

@@ -14,6 +14,7 @@ from converters.grammar.match.probe import GOOD, reach_of
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget
 from tests.converters.grammar.language import TEXTS, grammars, sentences
+from tests.draws import draws
 
 
 def rewritten(text: str, splits_calls: bool = False) -> Grammar:
@@ -22,19 +23,23 @@ def rewritten(text: str, splits_calls: bool = False) -> Grammar:
     return prepare(grammar, Budget())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(grammars())
-def test_the_language_stays(grammar: Grammar) -> None:
-    try:
-        ready = prepare(grammar, Budget())
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    for splits_calls in (False, True):
-        network = determinized(ready, splits_calls, Budget())
-        assert network is not None
-        assert sentences(network) == sentences(grammar)
-        matcher = Matcher.from_tables(build_tables(prepare(network, Budget())))
-        assert [matcher.accepts(text) for text in TEXTS] == [text in sentences(grammar) for text in TEXTS]
+@draws(4, 15)
+def test_the_language_stays(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars())
+    def check(grammar: Grammar) -> None:
+        try:
+            ready = prepare(grammar, Budget())
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
+            return
+        for splits_calls in (False, True):
+            network = determinized(ready, splits_calls, Budget())
+            assert network is not None
+            assert sentences(network) == sentences(grammar)
+            matcher = Matcher.from_tables(build_tables(prepare(network, Budget())))
+            assert [matcher.accepts(text) for text in TEXTS] == [text in sentences(grammar) for text in TEXTS]
+
+    check()
 
 
 @pytest.mark.parametrize(

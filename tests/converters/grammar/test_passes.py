@@ -25,6 +25,7 @@ from converters.grammar.passes.spell import drop_unspellable
 from converters.grammar.passes.walk import nodes
 from converters.limits import Budget, Limits
 from tests.converters.grammar.language import TEXTS, grammars, sentences
+from tests.draws import draws
 from tests.oracle import Oracle
 
 TIDY = (
@@ -37,62 +38,80 @@ TIDY = (
     factor_prefixes,
 )
 """What `prepare` does at first, each pass by itself."""
-MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW_OR_MANY = draws(8, 25)
 
 
 def prepared(grammar: Grammar) -> Grammar:
     return prepare(grammar, Budget())
 
 
-@MANY
-@given(grammars())
-def test_every_pass_keeps_the_language(grammar: Grammar) -> None:
-    language = sentences(grammar)
-    for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN):
+@FEW_OR_MANY
+def test_every_pass_keeps_the_language(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars())
+    def check(grammar: Grammar) -> None:
+        language = sentences(grammar)
+        for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN):
+            try:
+                grammar = run(grammar, Budget())
+            except Unsatisfiable:
+                assert not language
+                return
+            except UnsupportedFeature:
+                return
+            assert sentences(grammar) == language, run.__name__
+        assert sentences(printable(grammar)) == language
+
+    check()
+
+
+@FEW_OR_MANY
+def test_a_prepared_grammar_can_be_walked(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars())
+    def check(grammar: Grammar) -> None:
         try:
-            grammar = run(grammar, Budget())
-        except Unsatisfiable:
-            assert not language
+            ready = prepared(grammar)
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
             return
-        except UnsupportedFeature:
+        assert not LeftCorners.of(ready, Budget()).recursive_parts
+        nullable = nullable_rules(ready, Budget())
+        repeated = [
+            node.item for expr in ready.rules.values() for node in nodes(expr) if isinstance(node, Rep) and node.max != 1
+        ]
+        assert not any(is_nullable(item, nullable) for item in repeated)
+        assert drop_unreachable(ready, Budget()) is ready
+        assert drop_endless(ready, Budget()) is ready
+
+    check()
+
+
+@FEW_OR_MANY
+def test_llama_cpp_and_the_matcher_read_it_as_it_was_meant(oracle: Oracle, n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars())
+    def check(grammar: Grammar) -> None:
+        try:
+            ready = prepared(grammar)
+            matcher = Matcher.from_tables(build_tables(ready))
+            reach_of(printable(ready), Budget())
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
             return
-        assert sentences(grammar) == language, run.__name__
-    assert sentences(printable(grammar)) == language
+        meant = [text in sentences(grammar) for text in TEXTS]
+        assert oracle.accepts(print_grammar(ready), TEXTS) == meant
+        assert [matcher.accepts(text) for text in TEXTS] == meant
+
+    check()
 
 
-@MANY
-@given(grammars())
-def test_a_prepared_grammar_can_be_walked(grammar: Grammar) -> None:
-    try:
-        ready = prepared(grammar)
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    assert not LeftCorners.of(ready, Budget()).recursive_parts
-    nullable = nullable_rules(ready, Budget())
-    repeated = [node.item for expr in ready.rules.values() for node in nodes(expr) if isinstance(node, Rep) and node.max != 1]
-    assert not any(is_nullable(item, nullable) for item in repeated)
-    assert drop_unreachable(ready, Budget()) is ready
-    assert drop_endless(ready, Budget()) is ready
+@FEW_OR_MANY
+def test_parsing_what_was_printed_gives_the_same_language(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars())
+    def check(grammar: Grammar) -> None:
+        assert sentences(parse_gbnf(print_grammar(grammar))) == sentences(grammar)
 
-
-@MANY
-@given(grammars())
-def test_llama_cpp_and_the_matcher_read_it_as_it_was_meant(oracle: Oracle, grammar: Grammar) -> None:
-    try:
-        ready = prepared(grammar)
-        matcher = Matcher.from_tables(build_tables(ready))
-        reach_of(printable(ready), Budget())
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    meant = [text in sentences(grammar) for text in TEXTS]
-    assert oracle.accepts(print_grammar(ready), TEXTS) == meant
-    assert [matcher.accepts(text) for text in TEXTS] == meant
-
-
-@MANY
-@given(grammars())
-def test_parsing_what_was_printed_gives_the_same_language(grammar: Grammar) -> None:
-    assert sentences(parse_gbnf(print_grammar(grammar))) == sentences(grammar)
+    check()
 
 
 def test_left_recursion_of_every_kind_goes() -> None:

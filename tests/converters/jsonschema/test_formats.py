@@ -41,7 +41,12 @@ def test_rows(name: str) -> None:
     assert [text for text in rejected if dfa.accepts(text)] == []
 
 
-@pytest.mark.parametrize("name", FORMATS)
+SLOW_JUDGES = ("iri", "iri-reference")  # Earley parsers
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.conformance if name in SLOW_JUDGES else ()) for name in FORMATS]
+)
 def test_random_texts_pass_the_judge(name: str) -> None:
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     rng = random.Random(7)

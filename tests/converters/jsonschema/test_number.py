@@ -15,6 +15,7 @@ from converters.errors import LimitExceeded
 from converters.jsonschema.number import is_empty, number_dfa
 from converters.jsonschema.shape import NumberFacts
 from converters.limits import Budget
+from tests.draws import draws
 
 decimals = st.builds(lambda n, k: Fraction(n, 10**k), st.integers(-5000, 5000), st.integers(0, 3))
 STEPS = [Fraction(n, d) for n, d in ((1, 1), (2, 1), (7, 1), (5, 2), (1, 100), (3, 10), (100, 1), (99, 1))]
@@ -51,25 +52,29 @@ def needs_many_remainders(f: NumberFacts) -> bool:
     return bool(f.multiples) and bool(f.non_multiples) and lcm(*(int(x * 100) for x in f.multiples | f.non_multiples)) >= 5000
 
 
-@settings(max_examples=80, deadline=None)
-@given(facts, st.data())
-def test_words_are_the_numbers(f: NumberFacts, data: st.DataObject) -> None:
-    try:
-        dfa = number_dfa(f, "value", Budget())
-    except LimitExceeded:
-        assert needs_many_remainders(f), f
-        reject()
-    if is_empty(f, "value"):
-        assert dfa.is_empty()
-    near = [x for x in (f.low, f.high, *f.excluded) if x is not None]
-    for x in [*near, *(x + Fraction(1, 1000) for x in near), *data.draw(st.lists(decimals, min_size=3, max_size=6))]:
-        for text in spellings(x):
-            assert dfa.accepts(text) == holds(f, x), text
-        padded = text + "00"
-        assert dfa.accepts(padded) <= holds(f, x), padded
-        assert not (f.integral and dfa.accepts(padded)), padded
-        assert not dfa.accepts("0" + str(abs(x.numerator)))
-        assert not dfa.accepts(str(x.numerator) + ".")
+@draws(20, 80)
+def test_words_are_the_numbers(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(facts, st.data())
+    def check(f: NumberFacts, data: st.DataObject) -> None:
+        try:
+            dfa = number_dfa(f, "value", Budget())
+        except LimitExceeded:
+            assert needs_many_remainders(f), f
+            reject()
+        if is_empty(f, "value"):
+            assert dfa.is_empty()
+        near = [x for x in (f.low, f.high, *f.excluded) if x is not None]
+        for x in [*near, *(x + Fraction(1, 1000) for x in near), *data.draw(st.lists(decimals, min_size=3, max_size=6))]:
+            for text in spellings(x):
+                assert dfa.accepts(text) == holds(f, x), text
+            padded = text + "00"
+            assert dfa.accepts(padded) <= holds(f, x), padded
+            assert not (f.integral and dfa.accepts(padded)), padded
+            assert not dfa.accepts("0" + str(abs(x.numerator)))
+            assert not dfa.accepts(str(x.numerator) + ".")
+
+    check()
 
 
 def test_all_but_two_large_remainders_is_compiled() -> None:

@@ -101,7 +101,7 @@ def disagreements(seed: int, n_texts: int, max_length: int) -> list[tuple[str, b
     return [(text, judge.accepts(text)) for text in texts if judge.accepts(text) != matcher.accepts(text)]
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.conformance if seed >= 5 else ()) for seed in range(18)])
 def test_same_language(seed: int) -> None:
     assert not disagreements(seed, 8, 7)
 

@@ -79,6 +79,8 @@ HOSTILE = {
 SLOW = {
     "10,000 rules in a chain", "10,000 terminals in a chain", "lazy terminals in a chain", "16 KiB of ignored terminals",
     "16 KiB of a regex", "a substring", "substrings that begin everywhere", "token lists", "complements", "a long JSON",
+    "16 KiB of a string", "an optional, many times", "many left-recursive alternatives",
+    "16 KiB of alternatives in a terminal", "1,000 terminals in nested groups",
 }  # fmt: skip
 
 

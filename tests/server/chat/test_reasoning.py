@@ -72,8 +72,19 @@ async def ask(served: Served, **fields: Any) -> dict[str, Any]:
 # ---- thinking, then a conforming answer
 
 
-@pytest.mark.parametrize("name", THINKERS)
-@pytest.mark.parametrize("effort", [*BUDGETS, "custom:Plan: {text}\nSure: {text}"])
+EFFORTS = (*BUDGETS, "custom:Plan: {text}\nSure: {text}")
+FEW = [*(("text", effort) for effort in EFFORTS), *((name, effort) for name in THINKERS for effort in ("none", "low", "cot"))]
+"""Every effort, and every kind of model, but not each with each."""
+
+
+@pytest.mark.parametrize(
+    ("name", "effort"),
+    [
+        pytest.param(name, effort, marks=() if (name, effort) in FEW else pytest.mark.conformance)
+        for effort in EFFORTS
+        for name in THINKERS
+    ],
+)
 async def test_a_conforming_answer_for_every_effort(backends: dict[str, LlamaBackend], name: str, effort: str) -> None:
     async with serving(backends[name]) as served:
         for max_tokens in (60, 150):

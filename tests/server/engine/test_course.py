@@ -36,6 +36,7 @@ from server.engine.messages import (
     Thinking,
     Trigger,
 )
+from tests.draws import draws
 
 SCHEMAS: dict[str, Any] = {
     "object": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]},
@@ -284,11 +285,12 @@ def test_an_open_block_has_no_start(bench: Bench) -> None:
     jsonschema.validate(json.loads(reply.text.split("</think>")[1]), SCHEMAS["object"])
 
 
-def test_a_block_that_the_model_may_have(bench: Bench) -> None:
+@draws(25, 60)
+def test_a_block_that_the_model_may_have(bench: Bench, n_draws: int) -> None:
     """Where the model begins with the marker it thinks, else the answer begins at once; both happen, both conform."""
     token = bench.backend.vocabulary.tokenize("<think>", False, True)[0]
     thinking = Thinking("<think>", "</think>", gap="\n\n", max_tokens=5)
-    replies = [bench.ask(ANSWER, thinking=thinking, seed=seed, max_tokens=40, temperature=4.0) for seed in range(60)]
+    replies = [bench.ask(ANSWER, thinking=thinking, seed=seed, max_tokens=40, temperature=4.0) for seed in range(n_draws)]
     thought = [reply for reply in replies if reply.text.startswith("<think>")]
     assert 0 < len(thought) < len(replies), token
     for reply in replies:
