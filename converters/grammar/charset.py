@@ -94,7 +94,15 @@ class CharSet:
 
     def isdisjoint(self, other: CharSet) -> bool:
         """True when no code point is in both."""
-        return not self & other
+        a, b, i, j = self.ranges, other.ranges, 0, 0
+        while i < len(a) and j < len(b):
+            if a[i][1] < b[j][0]:
+                i += 1
+            elif b[j][1] < a[i][0]:
+                j += 1
+            else:
+                return False
+        return True
 
     @property
     def is_single(self) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing_extensions import assert_never
 
 from converters.errors import UnsupportedFeature
-from converters.grammar.charset import CharSet
+from converters.grammar.charset import CharSet, Range
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
 from converters.grammar.order import Order
 from converters.grammar.passes import printable
@@ -65,24 +65,25 @@ class _Printer:
 
     def text(self, expr: Expr, level: int) -> str:
         """`expr` for a place of this level. Not a `match`, which takes a third longer: this runs for every node."""
-        if isinstance(expr, Lit):
+        if type(expr) is Lit:
             return print_literal(expr.text)
-        if isinstance(expr, Ref):
+        if type(expr) is Ref:
             return expr.name
-        if isinstance(expr, Seq):
+        if type(expr) is Seq:
             if not expr.items:
                 return '""'
-            return _bracket(" ".join([self.text(item, _REP) for item in expr.items]), level > _SEQ)
-        if isinstance(expr, Chars):
+            parts = [item.name if type(item) is Ref else self.text(item, _REP) for item in expr.items]
+            return f"({' '.join(parts)})" if level > _SEQ else " ".join(parts)
+        if type(expr) is Chars:
             return print_class(expr.chars)
-        if isinstance(expr, Alt):
+        if type(expr) is Alt:
             if not expr.options:
                 return "[\\x00]"  # a class that no text matches
-            options = self._order.of(expr.options, self._name)
-            return _bracket(" | ".join([self.text(option, _SEQ) for option in options]), level > _ALT)
-        if isinstance(expr, Rep):
+            options = [self.text(option, _SEQ) for option in self._order.of(expr.options, self._name)]
+            return f"({' | '.join(options)})" if level > _ALT else " | ".join(options)
+        if type(expr) is Rep:
             return _bracket(self.text(expr.item, _SYMBOL) + _print_count(expr.min, expr.max), level > _REP)
-        if isinstance(expr, Token):
+        if type(expr) is Token:
             return print_token(expr)
         assert_never(expr)
 
@@ -112,13 +113,13 @@ def _literal(text: str) -> str:
 
 def print_class(charset: CharSet) -> str:
     """`charset` in square brackets; a single character as a literal, which llama.cpp reads as the same."""
-    return _class_kept(charset) if len(charset.ranges) <= _MAX_KEPT else _class(charset)
+    return _class_kept(charset.ranges) if len(charset.ranges) <= _MAX_KEPT else _class(charset.ranges)
 
 
-def _class(charset: CharSet) -> str:
-    if len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]:
-        return print_literal(chr(charset.ranges[0][0]))
-    return "[" + "".join([_print_range(low, high) for low, high in charset.ranges]) + "]"
+def _class(ranges: tuple[Range, ...]) -> str:
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return print_literal(chr(ranges[0][0]))
+    return "[" + "".join([_print_range(low, high) for low, high in ranges]) + "]"
 
 
 _literal_kept, _class_kept = lru_cache(2048)(_literal), lru_cache(2048)(_class)

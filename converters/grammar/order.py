@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converters.grammar.expr import Alt, Chars, Expr, Ref, Rep, Seq
+from converters.grammar.expr import Alt, Chars, Expr, Lit, Ref, Rep, Seq
 from converters.grammar.passes.runs import NEARLY_ANY
 
 MAX_CHAIN = 8
@@ -30,31 +30,35 @@ class Order:
 
     def of(self, options: tuple[Expr, ...], rule: str) -> list[Expr]:
         """`options`, which stand in `rule`, in order; those that begin with as many characters stay as they are."""
-        return sorted(options, key=lambda option: self._rank(option, rule))
+        ranks = [self._rank(option, rule) for option in options]
+        order = sorted(range(len(ranks)), key=ranks.__getitem__)
+        return [options[i] for i in order]
 
     def _rank(self, option: Expr, rule: str) -> float:
-        if isinstance(option, Seq) and option.items:
+        if type(option) is Seq and option.items:
             first, last = option.items[0], option.items[-1]
-            if isinstance(first, Rep) and first.min > 1:
+            if type(first) is Lit:
+                return 1
+            if type(first) is Rep and first.min > 1:
                 return _RUN
-            if isinstance(first, Chars) and isinstance(last, Ref) and last.name == rule:
+            if type(first) is Chars and type(last) is Ref and last.name == rule:
                 return _LOOP
-        width = self.width(option)
+        width = 1 if type(option) is Lit else self.width(option)
         return width if width < NEARLY_ANY else 0.5
 
     def width(self, expr: Expr) -> int:
         """About how many characters `expr` can begin with; 0 for the empty text."""
-        if isinstance(expr, Seq):
+        if type(expr) is Seq:
             if not expr.items:
                 return 0
             expr = expr.items[0]
-        if isinstance(expr, Ref):
+        if type(expr) is Ref:
             return self._width_of_rule(expr.name)
-        if isinstance(expr, Chars):
+        if type(expr) is Chars:
             return len(expr.chars)
-        if isinstance(expr, Rep):
+        if type(expr) is Rep:
             return self.width(expr.item)
-        return sum([self.width(option) for option in expr.options]) if isinstance(expr, Alt) else 1
+        return sum([self.width(option) for option in expr.options]) if type(expr) is Alt else 1
 
     def _width_of_rule(self, name: str) -> int:
         known = self._widths.get(name)

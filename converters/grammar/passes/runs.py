@@ -9,6 +9,7 @@ other ways on are met once a token. For printing only: it adds a second reading 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 
 from converters.grammar.charset import MAX_CODE_POINT, CharSet
 from converters.grammar.expr import Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, Token
@@ -58,7 +59,7 @@ def write_runs(grammar: Grammar, budget: Budget, min_width: int = MIN_WIDTH, len
 
 def _loop_chars(name: str, rule: Expr) -> CharSet | None:
     """The characters that a rule is a loop over (the most, if there are several steps), if it is one worth runs."""
-    if not isinstance(rule, Alt) or not MIN_WAYS_ON < len(rule.options) <= MAX_WAYS_ON + 1:
+    if type(rule) is not Alt or not MIN_WAYS_ON < len(rule.options) <= MAX_WAYS_ON + 1:
         return None
     found = max(_step_chars(rule.options, name), key=len, default=None)
     if found is None or len(found.ranges) > MAX_RANGES or len(look_of(rule).refs) > MAX_REFS:
@@ -69,9 +70,9 @@ def _loop_chars(name: str, rule: Expr) -> CharSet | None:
 def _step_chars(options: Sequence[Expr], name: str) -> Iterator[CharSet]:
     """The characters of the alternatives that are one character and then the rule `name` again."""
     for option in options:
-        if isinstance(option, Seq) and len(option.items) == 2:
+        if type(option) is Seq and len(option.items) == 2:
             first, then = option.items
-            if isinstance(first, Chars) and isinstance(then, Ref) and then.name == name:
+            if type(first) is Chars and type(then) is Ref and then.name == name:
                 yield first.chars
 
 
@@ -82,29 +83,30 @@ class _Calls:
         self._rules = rules
         self._loops = loops
         self._short: dict[str, bool] = {}
+        self._outside: dict[str, dict[str, bool]] = {name: {} for name in loops}
 
     def safe_in(self, expr: Expr) -> Iterator[str]:
         """The loops that `expr` calls so."""
-        if isinstance(expr, Seq):
+        if type(expr) is Seq:
             for i, item in enumerate(expr.items):
-                if isinstance(item, Ref) and self.is_safe(expr.items, i):
+                if type(item) is Ref and item.name in self._loops and self.is_safe(expr.items, i):
                     yield item.name
         for part in below(expr):
-            if isinstance(part, (Seq, Alt, Rep)):
+            if type(part) is Seq or type(part) is Alt or type(part) is Rep:
                 yield from self.safe_in(part)
 
     def is_safe(self, items: Sequence[Expr], i: int) -> bool:
         """Does the call at `i` come after a character that the loop isn't over, with at most an escape or the like between?"""
         call = items[i]
-        chars = self._loops.get(call.name) if isinstance(call, Ref) else None
-        if chars is None:
+        if type(call) is not Ref or call.name not in self._loops:
             return False
+        chars = self._loops[call.name]
         is_open = False
-        for item in reversed(items[:i]):
-            if isinstance(item, Lit):
-                if any(char not in chars for char in item.text):
+        for item in items[i - 1 :: -1] if i else ():
+            if type(item) is Lit:
+                if self._leaves(item.text, call.name):
                     return True
-            elif isinstance(item, Chars):
+            elif type(item) is Chars:
                 if item.chars.isdisjoint(chars):
                     return True
             elif is_open or not self._is_short(item, MAX_DEPTH):
@@ -113,16 +115,26 @@ class _Calls:
                 is_open = True
         return False
 
+    def _leaves(self, text: str, loop: str) -> bool:
+        """Is a character of `text` none of the loop's? The last ones are looked at first: quotes and brackets stand there."""
+        known = self._outside[loop]
+        for char in reversed(text):
+            if char not in known:
+                known[char] = char not in self._loops[loop]
+            if known[char]:
+                return True
+        return False
+
     def _is_short(self, expr: Expr, depth: int) -> bool:
         """Are the texts of `expr` bounded, and by little?"""
-        if isinstance(expr, Ref):
+        if type(expr) is Ref:
             if expr.name not in self._short:
                 self._short[expr.name] = False  # while it is looked for: a rule that comes back to itself
                 self._short[expr.name] = depth > 0 and self._is_short(self._rules[expr.name], depth - 1)
             return self._short[expr.name]
-        if isinstance(expr, Rep) and (expr.max is None or expr.max > MAX_COUNT):
+        if type(expr) is Rep and (expr.max is None or expr.max > MAX_COUNT):
             return False
-        return not isinstance(expr, Token) and all(self._is_short(part, depth) for part in below(expr))
+        return type(expr) is not Token and all(self._is_short(part, depth) for part in below(expr))
 
 
 class _Writer:
@@ -156,7 +168,7 @@ class _Writer:
     def _write_loop(self, name: str, rules: dict[str, Expr]) -> list[Expr]:
         """Put the form with runs into `rules`; the ways out of the loop are returned."""
         loop = rules[name]
-        assert isinstance(loop, Alt)
+        assert type(loop) is Alt
         ways = [self._way(option, is_in_loop=True) for option in loop.options if option != self._step(name, Ref(name))]
         run = Seq((Rep(Chars(self._loops[name]), self._length, self._length), Ref(name)))
         rules[name] = Alt((*ways, self._step(name, self._plain[name]), run))
@@ -167,7 +179,7 @@ class _Writer:
 
     def _with_calls(self, name: str, expr: Expr) -> Expr:
         """A rule that has no runs itself, calling those that have."""
-        if not isinstance(expr, Alt):
+        if type(expr) is not Alt:
             return self._way(expr, is_in_loop=False)
         is_in_loop = any(_step_chars(expr.options, name))
         return Alt(tuple(self._way(option, is_in_loop=is_in_loop) for option in expr.options))
@@ -176,26 +188,37 @@ class _Writer:
         """One alternative. What is behind a single character is worked out wherever that character might come, so where it
         seldom does, the loop is called in the form that has no more ways on than it had."""
         way = self._only_safe(way)
-        if not isinstance(way, Seq) or len(way.items) < 2:
+        if type(way) is not Seq or len(way.items) < 2:
             return way
         first, second, *rest = way.items
-        if not isinstance(second, Ref) or second.name not in self._loops:
+        if type(second) is not Ref or second.name not in self._loops:
             return way
-        is_char = isinstance(first, Chars) or (isinstance(first, Lit) and len(first.text) == 1)
-        is_other = isinstance(first, Chars) and len(first.chars) > NEARLY_ANY
+        is_char = type(first) is Chars or (type(first) is Lit and len(first.text) == 1)
+        is_other = type(first) is Chars and len(first.chars) > NEARLY_ANY
         if not is_other and not (is_in_loop and is_char):
             return way
         self._entered.add(second.name)
         return Seq((first, self._entry[second.name], *rest))
 
+    def _item(self, items: Sequence[Expr], i: int) -> Expr:
+        """One item of a sequence."""
+        item = items[i]
+        if type(item) is Lit or type(item) is Chars or self._calls.is_safe(items, i):
+            return item
+        return self._only_safe(item)
+
     def _only_safe(self, expr: Expr) -> Expr:
         """`expr` with the plain form of the loops of which a run may be alive."""
-        if isinstance(expr, Ref):
+        if type(expr) is Ref:
             return self._plain.get(expr.name, expr)
-        if isinstance(expr, Seq):
+        if type(expr) is Seq:
             items = expr.items
-            new = [item if self._calls.is_safe(items, i) else self._only_safe(item) for i, item in enumerate(items)]
-            return Seq(tuple(new))
-        if isinstance(expr, Alt):
-            return Alt(tuple(map(self._only_safe, expr.options)))
-        return Rep(self._only_safe(expr.item), expr.min, expr.max) if isinstance(expr, Rep) else expr
+            new = [self._item(items, i) for i in range(len(items))]
+            return expr if all(map(is_, new, items)) else Seq(tuple(new))
+        if type(expr) is Alt:
+            options = [self._only_safe(option) for option in expr.options]
+            return expr if all(map(is_, options, expr.options)) else Alt(tuple(options))
+        if type(expr) is Rep:
+            item = self._only_safe(expr.item)
+            return expr if item is expr.item else Rep(item, expr.min, expr.max)
+        return expr
