@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from server.engine.backend import Backend, BackendError, SavedSequence
 from server.engine.prefix import LEAST_REUSED, Prefixes
@@ -17,6 +18,14 @@ from server.engine.sequence import Job, Sequence
 logger = logging.getLogger(__name__)
 
 _COPIED_AS_READ = 100  # tokens that are copied as quickly as one is read; a slot can only be copied whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The beginning of a prompt, `n_tokens` long, that is in the cells of `slot`."""
+
+    slot: int
+    n_tokens: int
 
 
 class Cells:
@@ -46,21 +55,32 @@ class Cells:
         elif n_held is not None:
             self._backend.remove_sequence(slot)
 
+    def n_known(self, job: Job, others: Iterable[Job]) -> int:
+        """How much of the job's prompt its slot holds, or could have as a copy of what another one holds."""
+        found = self._find(job, others)
+        return job.n_prefilled if found is None else found.n_tokens
+
     def copy_beginning(self, job: Job, others: Iterable[Job]) -> None:
         """Before `job` reads its prompt: copy what another slot has of it, where that is more than its own has."""
+        if (found := self._find(job, others)) is not None:
+            target = job.lead.seq_id
+            self._prefixes.touch(found.slot)
+            is_done = self._copy(found.slot, target) and self._backend.truncate_sequence(target, found.n_tokens)
+            job.n_prefilled = found.n_tokens if is_done else 0
+            if not is_done:
+                self._backend.remove_sequence(target)
+
+    def _find(self, job: Job, others: Iterable[Job]) -> _Held | None:
+        """Where most of the job's prompt can be copied from, if that is worth it; `others` may be the job itself too."""
         slot, n_found = self._prefixes.find(job.reusable)
         n_cells = self._prefixes.n_held(slot)
-        for other in others:
-            if other.running and (n_common := min(job.n_common(other), other.n_prefilled)) > n_found:
+        for other in others if job.reusable else ():
+            if other is not job and other.running and (n_common := min(job.n_common(other), other.n_prefilled)) > n_found:
                 lead = other.lead
                 slot, n_found = lead.seq_id, n_common
                 n_cells = lead.position if other.is_prefilled else other.n_prefilled
-        if n_found >= job.n_prefilled + max(LEAST_REUSED, n_cells // _COPIED_AS_READ):
-            target = job.lead.seq_id
-            is_done = self._copy(slot, target) and self._backend.truncate_sequence(target, n_found)
-            job.n_prefilled = n_found if is_done else 0
-            if not is_done:
-                self._backend.remove_sequence(target)
+        is_worth_it = n_found >= job.n_prefilled + max(LEAST_REUSED, n_cells // _COPIED_AS_READ)
+        return _Held(slot, n_found) if is_worth_it else None
 
     def _copy(self, source: int, target: int) -> bool:
         """Fill the slot `target` with a copy of all that `source` holds; False, and it is empty, where that can't be."""

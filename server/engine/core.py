@@ -127,7 +127,7 @@ class Core:
         if decoding:
             self._decode(decoding)
         budget = self._pace.budget(len(decoding), self._scheduler.n_unread)
-        shares = self._scheduler.share_prefill(budget, self._backend.n_outputs, self._begin_reading)
+        shares = self._scheduler.share_prefill(budget, self._backend.n_outputs, self._begin_reading, self._n_known)
         for group in group_shares(shares, self._backend.n_batch):
             self._read(group)
         if self._embedder.has_work:
@@ -151,9 +151,13 @@ class Core:
 
     def _begin_reading(self, job: Job) -> None:
         """The request's prompt is about to be read, as far as no slot holds it."""
-        self._cells.copy_beginning(job, (other for other in self._scheduler.started if other is not job))
+        self._cells.copy_beginning(job, self._scheduler.started)
         job.started_at = time.monotonic()
         self._events.append(Started(job.id, len(job.prompt), job.n_prefilled))
+
+    def _n_known(self, job: Job) -> int:
+        """How much of the request's prompt has been read, for it or for another one."""
+        return self._cells.n_known(job, self._scheduler.started)
 
     # -- the batches
 

@@ -65,10 +65,12 @@ class Prefixes:
     def find(self, prompt: tuple[int, ...]) -> tuple[int, int]:
         """The idle slot that holds most of what the prompt begins with, and how much that is; 0 tokens where none does."""
         slot = max(self._kept, key=lambda slot: self._n_reusable(slot, prompt), default=0)
-        n_common = self._n_reusable(slot, prompt)
-        if n_common:
+        return slot, self._n_reusable(slot, prompt)
+
+    def touch(self, slot: int) -> None:
+        """What the slot holds was of use, if it is an idle one."""
+        if slot in self._kept:
             self._kept.move_to_end(slot)
-        return slot, n_common
 
     def n_held(self, slot: int) -> int:
         """How many tokens the idle slot holds."""

@@ -22,6 +22,7 @@ from server.engine.messages import Sampling
 
 _N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the grammar at once
 _SCREEN_FACTOR = 4  # how many of the best candidates are asked for each one that is needed
+_WIDE_SCREEN = 960  # and how many where those weren't enough, before all are asked
 _MIN_SCREEN = 64
 
 
@@ -321,9 +322,12 @@ class SequenceSampler:
     def _permitted(self, mask: GrammarMask, n_needed: int | None) -> Mask | NDArray[np.intp]:
         """Which candidates are permitted; at least the `n_needed` best of them, where that many are enough."""
         ids, logits = self._candidates.ids, self._candidates.logits
-        if n_needed is not None and (n_screened := max(_MIN_SCREEN, _SCREEN_FACTOR * n_needed)) < len(ids):
-            best = np.argpartition(logits, len(ids) - n_screened)[len(ids) - n_screened :]
-            best = np.sort(best[mask.filter(ids[best])])
-            if len(best) >= n_needed:
-                return best
+        if n_needed is None:
+            return mask.filter(ids)
+        for n_screened in (max(_MIN_SCREEN, _SCREEN_FACTOR * n_needed), max(_WIDE_SCREEN, _SCREEN_FACTOR * n_needed)):
+            if n_screened < len(ids):
+                best = np.argpartition(logits, len(ids) - n_screened)[len(ids) - n_screened :]
+                best = np.sort(best[mask.filter(ids[best])])
+                if len(best) >= n_needed:
+                    return best
         return mask.filter(ids)

@@ -71,8 +71,8 @@ class Scheduler:
 
     @property
     def n_unread(self) -> int:
-        """Requests that have a slot and whose prompts aren't read yet."""
-        return sum(not job.is_prefilled for job in self._started)
+        """Choices of the requests that have a slot and whose prompts aren't read yet."""
+        return sum(len(job.running) + len(job.pending) for job in self._started if not job.is_prefilled)
 
     @property
     def decoding(self) -> list[Sequence]:
@@ -145,24 +145,30 @@ class Scheduler:
         """Forget a whole request; its slots are free."""
         (self._waiting if job in self._waiting else self._started).remove(job)
 
-    def share_prefill(self, budget: int, n_outputs: int, begin: Callable[[Job], None]) -> list[Share]:
+    def share_prefill(
+        self, budget: int, n_outputs: int, begin: Callable[[Job], None], n_known: Callable[[Job], int]
+    ) -> list[Share]:
         """Divide `budget` prompt tokens among the jobs whose prompt isn't read yet, the shortest rest first.
 
-        `begin` is called with a job that gets its first share, before that is measured. Of jobs whose prompts begin the
-        same only one reads that; the others wait for it in their turns, which are its as long.
+        `n_known` says how much of a job's prompt is read, by whomever, so that it needn't read that itself; `begin` is called
+        with a job that gets its first share, before that is measured. Of jobs whose prompts go on the same only one reads
+        that; the others wait for it in their turns, which are its as long.
 
         Nobody gets less than a chunk that pays (unless little is left), so not everybody gets a share in every step; in
         every other one the oldest comes first, lest short prompts keep a long one from being read, or a long one them. A
         share is never one token long where the prompt is longer, nor leaves one. A prompt that is scored gets no more than
         `n_outputs` at a time.
         """
-        order = self._in_reading_order([job for job in self._started if not job.is_prefilled])
-        readers = dict.fromkeys(_reader(job, order) for job in order)
+        unread = [job for job in self._started if not job.is_prefilled]
+        known = {job.id: n_known(job) for job in unread}
+        order = self._in_reading_order(unread, known)
+        readers = dict.fromkeys(_reader(job, order, known) for job in order)
         shares: list[Share] = []
         for job in readers:
             n_others = len(readers) - len(shares) - 1
             most = max(budget // (n_others + 1), min(_PAYING_CHUNK, budget))
-            if most >= _LEAST_CHUNK:
+            least = min(_PAYING_CHUNK, len(job.prompt) - known[job.id]) if shares else _LEAST_CHUNK
+            if most >= least:
                 if not job.is_begun:
                     begin(job)
                 n_tokens = _chunk(_n_unread(job), min(most, n_outputs) if job.wants_scores else most)
@@ -170,9 +176,9 @@ class Scheduler:
                 shares.append(Share(job, n_tokens))
         return shares
 
-    def _in_reading_order(self, unread: list[Job]) -> list[Job]:
+    def _in_reading_order(self, unread: list[Job], known: dict[int, int]) -> list[Job]:
         """The shortest rest first, but for the oldest, whose turn it is in every other step."""
-        in_order = sorted(unread, key=_n_unread)
+        in_order = sorted(unread, key=lambda job: len(job.prompt) - known[job.id])
         self._is_oldests_turn = not self._is_oldests_turn
         if unread and self._is_oldests_turn:
             in_order.remove(unread[0])
@@ -206,19 +212,19 @@ def group_equals(
     ]
 
 
-def _reader(job: Job, order: list[Job]) -> Job:
+def _reader(job: Job, order: list[Job], known: dict[int, int]) -> Job:
     """Who reads in the turn of `job`, one of the jobs in reading `order`: the job itself, or one that it waits for."""
     ranks = {other.id: (other.n_prefilled, -place) for place, other in enumerate(order)}
     while True:
-        leaders = [other for other in order if ranks[other.id] > ranks[job.id] and _is_worth_waiting(job, other)]
+        leaders = [other for other in order if ranks[other.id] > ranks[job.id] and _is_worth_waiting(job, other, known[job.id])]
         if not leaders:
             return job
         job = max(leaders, key=job.n_common)
 
 
-def _is_worth_waiting(job: Job, other: Job) -> bool:
-    """Whether `other` is about to read what `job` could copy then."""
-    return not job.is_begun and other.n_prefilled < job.n_common(other) >= job.n_prefilled + LEAST_REUSED
+def _is_worth_waiting(job: Job, other: Job, n_known: int) -> bool:
+    """Whether `other` is about to read what `job` could copy then, and can't yet: `n_known` is what it can."""
+    return not job.is_begun and other.n_prefilled < job.n_common(other) >= n_known + LEAST_REUSED
 
 
 def _n_unread(job: Job) -> int:

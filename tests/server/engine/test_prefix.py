@@ -176,6 +176,20 @@ def test_a_request_waits_no_longer_for_another_than_it_would_read() -> None:
     assert bench.texts.get(1, "") == ""
 
 
+def test_requests_do_not_wait_for_what_a_slot_holds_already() -> None:
+    """Only a little more than that would be read for them: they read side by side."""
+    backend = FakeBackend(n_ctx_slot=256, n_slots=8)
+    bench = Bench(backend)
+    bench.add(1, LONG, max_tokens=1)
+    bench.run()
+    backend.batches.clear()
+    for id in range(2, 6):
+        bench.add(id, (*LONG, 7, 7, 7, *range(id, id + 9)), max_tokens=1)
+    bench.run()
+    assert [bench.n_cached[id] for id in range(2, 6)] == [100] * 4
+    assert [sorted(Counter(batch.seq_ids).values()) for batch in backend.batches] == [[12] * 4]
+
+
 def test_a_request_whose_leader_is_cancelled_reads_for_itself() -> None:
     bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=32))
     bench.add(1, LONG)

@@ -319,6 +319,20 @@ def test_every_sampler_obeys_the_grammar(backend: LlamaBackend, sampling: Sampli
     assert len(text) >= 12
 
 
+@pytest.mark.parametrize("n_wide", [6, 40, 10**9])
+def test_how_many_are_asked_changes_no_draw(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch, n_wide: int) -> None:
+    monkeypatch.setattr("server.engine.sampling._SCREEN_FACTOR", 1)
+    monkeypatch.setattr("server.engine.sampling._MIN_SCREEN", 1)
+    sampling = replace(TRUNCATED, top_k=5, grammar_first=True)
+    draws = []
+    for n_asked in (n_wide, 10**9):
+        monkeypatch.setattr("server.engine.sampling._WIDE_SCREEN", n_asked)
+        states = [sampler(backend, sampling, NARROW, seed) for seed in range(40)]
+        draws.append([state.draw(toy_row(backend, seed)) for seed, state in enumerate(states)])
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) > 5
+
+
 def test_mirostat_aims_at_its_surprise(backend: LlamaBackend) -> None:
     """The mean surprise of what is drawn comes near tau, with and without refused draws."""
     for version in (1, 2):
