@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from converters.automata.kept import Kept
 from converters.grammar.charset import ANY, CharSet, Range
 from converters.grammar.expr import EMPTY, NEVER, Alt, Chars, Expr, Lit, Ref, Seq, alt, chars, children, rep, seq
 
@@ -65,12 +65,12 @@ def spelled(branches: Sequence[Branch], spelling: Spelling, name: Callable[[Expr
     The branches share one path through the escapes, so that no two alternatives begin alike. `name` may make rules of the
     larger parts that come back in every state that tells the same sets apart.
     """
-    template, parts = _template(tuple(charset for charset, _ in branches), spelling)
+    sets = tuple([charset for charset, _ in branches])
+    template, parts = _TEMPLATES.get((sets, spelling), lambda: _template(sets, spelling))
     named = [name(part) if name else part for part in parts]
     return _filled(template, [then for _, then in branches], named)
 
 
-@lru_cache(maxsize=4096)
 def _template(sets: tuple[CharSet, ...], spelling: Spelling) -> tuple[Expr, tuple[Expr, ...]]:
     """`spelled` with blanks where the branches' expressions go, and for the parts worth a name; and these parts."""
     blanks: list[Branch] = [(charset, Ref(f"{_THEN}{i}")) for i, charset in enumerate(sets)]
@@ -78,6 +78,15 @@ def _template(sets: tuple[CharSet, ...], spelling: Spelling) -> tuple[Expr, tupl
     digits = _Hex([then for _, then in blanks], spelling.upper)
     escape = _escape(blanks, spelling, digits)
     return alt(*raw, seq(Lit("\\"), escape) if escape != NEVER else NEVER), tuple(digits.parts)
+
+
+def _size(made: tuple[Expr, tuple[Expr, ...]]) -> int:
+    template, parts = made
+    return _n_nodes(template) + sum(map(_n_nodes, parts))
+
+
+_TEMPLATES = Kept(max_size=100_000, size_of=_size)
+"""By their sets and spelling. A node has about 100 bytes, with what its set has among the sets of the source."""
 
 
 def _filled(template: Expr, thens: Sequence[Expr], parts: Sequence[Expr]) -> Expr:

@@ -15,7 +15,7 @@ from math import ceil, floor, lcm
 from typing import Protocol, TypeAlias
 
 from converters.automata import NOTHING, Dfa, minimise, trim
-from converters.automata.kept import KeptAutomata
+from converters.automata.kept import kept_automata
 from converters.errors import LimitExceeded, UnsupportedFeature
 from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, Ref, RuleBook, alt, chars, lit, opt, rep, seq
@@ -275,7 +275,7 @@ def is_empty(facts: NumberFacts, integers: Integers) -> bool:
     return all(v in facts.excluded or any((v / n).denominator == 1 for n in facts.non_multiples) for v in values)
 
 
-_KEPT = KeptAutomata(max_size=100_000)
+_KEPT = kept_automata(max_size=100_000)
 
 
 def number_dfa(facts: NumberFacts, integers: Integers, budget: Budget) -> Dfa:
@@ -377,7 +377,7 @@ def _explored(sides: Sequence[_Side], budget: Budget, path: str) -> Dfa:
                 if all(c.accepts(state, place == "fraction") for c, state in pairs):
                     accepting.add(ids[node])
         rows.append(row)
-        if len(rows) & 255 == 0 and len(rows) > _MAX_REMAINDERS:
+        if len(ids) > _MAX_REMAINDERS:  # not when as many rows are there: then ten times as many may be waiting
             limit = budget.limits.automaton_bytes
             raise LimitExceeded("the numbers need too large an automaton", limit="automaton_bytes", value=limit, path=path)
     trimmed = trim(Dfa(_ALPHABET, tuple(rows), frozenset(accepting)))

@@ -23,7 +23,7 @@ from converters.automata import (
     shortest,
     to_expr,
 )
-from converters.automata.kept import KeptAutomata
+from converters.automata.kept import kept_automata
 from converters.automata.spelling import spelled
 from converters.errors import ConversionError, LimitExceeded
 from converters.grammar.charset import ANY, CharSet
@@ -36,7 +36,7 @@ from converters.limits import Budget
 
 QUOTE, BACKSLASH = lit('"'), lit("\\")
 _SPELLINGS = {"json": JSON, "dumps": DUMPS}
-_PATTERNS = KeptAutomata(max_size=200_000)
+_PATTERNS = kept_automata(max_size=200_000)
 
 
 class Strings:

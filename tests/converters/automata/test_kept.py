@@ -5,11 +5,11 @@ from __future__ import annotations
 from threading import Barrier, Thread
 
 from converters.automata import Dfa, of_length, of_string
-from converters.automata.kept import KeptAutomata
+from converters.automata.kept import kept_automata
 
 
 def test_made_once() -> None:
-    kept, made = KeptAutomata(max_size=120), list[int]()
+    kept, made = kept_automata(max_size=120), list[int]()
 
     def get(n: int) -> Dfa:
         def make() -> Dfa:
@@ -25,7 +25,7 @@ def test_made_once() -> None:
 
 
 def test_what_was_not_asked_for_longest_is_forgotten() -> None:
-    kept, made = KeptAutomata(max_size=50), list[str]()
+    kept, made = kept_automata(max_size=50), list[str]()
 
     def get(text: str) -> None:
         def make() -> Dfa:
@@ -45,7 +45,7 @@ def test_what_was_not_asked_for_longest_is_forgotten() -> None:
 
 
 def test_a_large_one_is_not_kept() -> None:
-    kept = KeptAutomata(max_size=100)
+    kept = kept_automata(max_size=100)
     large = of_length(20, 20)
     assert kept.get("large", lambda: large) is large
     assert kept.size == 0
@@ -56,7 +56,7 @@ def test_a_large_one_is_not_kept() -> None:
 
 
 def test_two_threads_that_make_the_same_one_count_it_once() -> None:
-    kept, both_make = KeptAutomata(max_size=100), Barrier(2, timeout=30)
+    kept, both_make = kept_automata(max_size=100), Barrier(2, timeout=30)
 
     def make() -> Dfa:
         both_make.wait()
@@ -67,6 +67,6 @@ def test_two_threads_that_make_the_same_one_count_it_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    alone = KeptAutomata(max_size=100)
+    alone = kept_automata(max_size=100)
     alone.get("five", lambda: of_length(5, 5))
     assert kept.size == alone.size > 0
