@@ -43,7 +43,7 @@ EIGHT: list[Entry] = [
 def run_one(server: LiveServer, fields: dict[str, Any], prompt: str = "hi") -> tuple[list[str], int]:
     """Two texts of one request, and the number of their tokens."""
     request = body(prompt, n=2, temperature=1, seed=3, max_tokens=400, **fields)
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=request, timeout=120).json()
+    reply = server.client.post("/v1/chat/completions", json=request).json()
     return [choice["message"]["content"] for choice in reply["choices"]], reply["usage"]["completion_tokens"]
 
 
