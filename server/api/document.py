@@ -149,8 +149,10 @@ def _embeddings() -> Schema:
 
 
 def _rerank() -> Schema:
-    documents = array(any_of(STRING, record({"text": STRING})), minItems=1)
-    return record({"query": STRING, "documents": documents}, model=STRING, top_n=COUNT, return_documents=BOOLEAN)
+    from server.api.vectors.rerank import MAX_DOCUMENTS, RankFields
+
+    documents = array(any_of(STRING, record({"text": STRING})), minItems=1, maxItems=MAX_DOCUMENTS)
+    return _with_required(fields_of(RankFields), {"query": STRING, "documents": documents})
 
 
 def _response() -> Schema:
@@ -207,8 +209,12 @@ def _anthropic(required: dict[str, Schema] | None = None) -> Schema:
     fields["system"] = _CONTENT
     fields["output_config"] = record({}, **fields_of(OutputConfig), format=RESPONSE_FORMAT)
     fields["thinking"] = any_of(named("enabled", {"budget_tokens": COUNT}), named("disabled", {}), named("adaptive", {}))
-    own = required or {}
-    return record({"messages": array(message, minItems=1), **own}, **{k: v for k, v in fields.items() if k not in own})
+    return _with_required(fields, {"messages": array(message, minItems=1), **(required or {})})
+
+
+def _with_required(fields: Mapping[str, Schema], required: dict[str, Schema]) -> Schema:
+    """A record of both; what is required is so though it is among the fields too."""
+    return record(required, **{name: schema for name, schema in fields.items() if name not in required})
 
 
 def _ollama_chat() -> Schema:
@@ -264,8 +270,9 @@ def _refused() -> Schema:
 
 
 def _tokenize() -> Schema:
-    flags = dict.fromkeys(("add_special", "parse_special", "with_pieces"), BOOLEAN)
-    return record({"content": STRING}, model=STRING, **flags)
+    from server.api.native.routes import TokenizeFields
+
+    return _with_required(fields_of(TokenizeFields), {"content": STRING})
 
 
 def _detokenize() -> Schema:

@@ -7,6 +7,7 @@ their vectors may depend on that.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from server.engine.backend import Backend, BackendError, Batch, EmbeddingContext
 from server.engine.messages import FailureKind, Pooling, Reply, ToParent
 from server.engine.scheduler import PrefillPace
+
+logger = logging.getLogger(__name__)
 
 Vector = NDArray[np.float32]
 
@@ -101,14 +104,21 @@ class Embedder:
         try:
             self._advance(job, self._pace.budget(0 if is_alone else 1, 1))
         except BackendError as error:
-            self._jobs.remove(job)
-            job.emit(Reply(job.question, error=str(error), kind=FailureKind.GENERATION_FAILED))
+            self._fail(job, str(error))
+            return
+        except Exception as error:  # a bug costs its job, as one in a reply costs its choice
+            logger.exception("embedding %d failed", job.question)
+            self._fail(job, f"the vectors can't be made: {type(error).__name__}: {error}")
             return
         if job.is_over:
             self._jobs.remove(job)
             job.emit(Reply(job.question, tuple(job.vectors)))
         elif not job.n_read:
             self._jobs.rotate(-1)
+
+    def _fail(self, job: EmbedJob, error: str) -> None:
+        self._jobs.remove(job)
+        job.emit(Reply(job.question, error=error, kind=FailureKind.GENERATION_FAILED))
 
     def _advance(self, job: EmbedJob, budget: int) -> None:
         is_whole = job.is_ranking or not self._backend.info.is_causal

@@ -33,7 +33,6 @@ from server.engine.prototypes import Prototypes
 from server.engine.sampling import Candidates, SequenceSampler, Stage, rules_of
 from server.engine.threads import default_threads
 
-_DEFAULT_CTX = 8192
 _RANDOM_SEED = 0xFFFFFFFF  # llama.cpp's word for "any seed"
 _PIECE_BYTES = 256
 _WARNING, _ERROR = 3, 4  # ggml's log levels
@@ -247,7 +246,7 @@ class LlamaBackend:
         self._model = self._load(spec.path, spec.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(lib, lib.llama_model_get_vocab(self._model))
         n_train = int(lib.llama_model_n_ctx_train(self._model))
-        self._n_ctx_slot = spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
+        self._n_ctx_slot = spec.n_ctx_of(n_train)
         self.n_batch = max(spec.n_batch, spec.n_slots)
         self.n_outputs = max(_LEAST_OUTPUTS, spec.n_slots)
         is_on_gpu = spec.n_gpu_layers != 0 and lib.llama_supports_gpu_offload()

@@ -30,6 +30,9 @@ class FailureKind(str, Enum):
     GENERATION_FAILED = "generation_failed"
 
 
+_DEFAULT_CTX = 8192
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """How to load a model. `n_ctx` is per slot (None: the model's own, at most 8192); `n_threads` None: as many as pay.
@@ -52,6 +55,10 @@ class ModelSpec:
     speculation: bool = True
     draft_path: str | None = None
     hang_timeout_s: float = 60.0
+
+    def n_ctx_of(self, n_train: int) -> int:
+        """Tokens of one slot's context for a model that was trained for `n_train` of them (0: its file doesn't say)."""
+        return self.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
 
 
 Pooling: TypeAlias = Literal["mean", "cls", "last", "rank"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from server.engine.messages import ModelSpec
 from server.model_status import ModelDetails
 
-_DEFAULT_CTX = 8192
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _SHARE = 0.8  # of the machine's memory; the rest is for the system and for what isn't counted
 
@@ -45,5 +44,4 @@ def memory_of(path: Path, details: ModelDetails | None, spec: ModelSpec) -> int:
 
 def context_of(details: ModelDetails | None, spec: ModelSpec) -> int:
     """Tokens of one slot's context."""
-    n_train = 0 if details is None else details.n_ctx_train
-    return spec.n_ctx or min(n_train or _DEFAULT_CTX, _DEFAULT_CTX)
+    return spec.n_ctx_of(0 if details is None else details.n_ctx_train)

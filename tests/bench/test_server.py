@@ -50,7 +50,7 @@ LONG: list[Entry] = [
 def test_together_is_faster_than_in_turn(measured_server: LiveServer, entries: list[Entry]) -> None:
     """8 constraints, n=2, 16 slots: at once against one after another, in turn, median of 3 rounds.
 
-    Reading a prompt costs the same either way: answers of some 25 tokens gain less than those of 100 (and fail so far).
+    Reading a prompt costs the same either way: answers of some 25 tokens gain less than those of 100.
     """
     measured_server.chat(max_tokens=4)
     compile_all(measured_server, entries)

@@ -8,6 +8,9 @@ import jsonschema
 import pytest
 
 from server.api.document import error_schema
+from server.api.native.routes import TokenizeFields
+from server.api.vectors.embeddings import EmbeddingFields
+from server.api.vectors.rerank import RankFields
 from server.app import create_app
 from server.settings import Settings
 from tests.server.fakes import FakeEngine, FakeManager, InlineCompiler, Served
@@ -83,6 +86,18 @@ async def test_what_does_not_fit_is_refused_in_the_documented_shape(
     reply = await served.client.post(path, json=fields)
     assert reply.status_code == 400
     jsonschema.validate(reply.json(), error_schema(path))
+
+
+def test_bodies_have_the_fields_that_routes_read(document: dict[str, Any]) -> None:
+    """Of the routes whose bodies aren't said by their fields alone."""
+    for path, model, more in (
+        ("/tokenize", TokenizeFields, set()),
+        ("/v1/rerank", RankFields, {"documents"}),
+        ("/v1/embeddings", EmbeddingFields, {"input"}),
+    ):
+        assert set(body_schema(document, path)["properties"]) == set(model.model_fields) | more
+    for path, required in (("/tokenize", ["content"]), ("/v1/rerank", ["query", "documents"]), ("/detokenize", ["tokens"])):
+        assert body_schema(document, path)["required"] == required
 
 
 def test_each_api_has_its_own_names_for_stop_strings(document: dict[str, Any]) -> None:

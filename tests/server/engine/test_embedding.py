@@ -118,6 +118,18 @@ def test_a_decode_that_fails_costs_its_job() -> None:
     assert replies[0].kind is FailureKind.GENERATION_FAILED
 
 
+def test_a_bug_costs_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def advance(self: Embedder, job: EmbedJob, budget: int) -> None:
+        if job.question == 0:
+            raise IndexError("seven")
+        job.vectors = [b""] * len(job.inputs)
+
+    monkeypatch.setattr(Embedder, "_advance", advance)
+    replies = run(FakeBackend(), ((1, 2),), ((1, 2),))
+    assert [reply.error for reply in replies] == ["the vectors can't be made: IndexError: seven", None]
+    assert replies[0].kind is FailureKind.GENERATION_FAILED
+
+
 def test_a_full_queue_and_a_cancel() -> None:
     told, embedder = Told(), Embedder(FakeBackend(), max_waiting=1)
     embedder.add(EmbedJob(1, ((1,),), False, told))

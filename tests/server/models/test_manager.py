@@ -155,10 +155,10 @@ async def test_those_who_wait_learn_of_a_failure_and_the_next_tries_again(manage
     garage.gate.set()
     garage.failure = "out of memory"
     with pytest.raises(EngineStartFailed, match="out of memory"):
-        await manager.engine("a")
+        await manager.wait_loaded("a")
     assert manager.state() == "failed"
     garage.failure = None
-    assert (await manager.engine("a")).name == "a"
+    assert (await manager.wait_loaded("a")).name == "a"
     assert manager.state() == "ready"
 
 
