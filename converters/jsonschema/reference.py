@@ -52,7 +52,8 @@ class Location:
     def below(self, json: object, pointer: str, base: str, draft: Draft) -> Location:
         """A schema in this one, with no other between them. Raises LimitExceeded where schemas nest too deep."""
         if self.depth == MAX_DEPTH:
-            raise LimitExceeded(f"schemas nest deeper than {MAX_DEPTH} levels", limit="nesting", value=MAX_DEPTH)
+            message = f"schemas nest deeper than {MAX_DEPTH} levels"
+            raise LimitExceeded(message, limit="nesting", value=MAX_DEPTH, path=pointer)
         return Location(json, pointer, base, draft, self.depth + 1)
 
 

@@ -53,7 +53,8 @@ def relaxing(
         try:
             expr, notes = lower(schema, own)
         except (UnsupportedFeature, LimitExceeded) as error:
-            wider = without_culprit(schema.schema, error.path or "")
+            is_too_deep = isinstance(error, LimitExceeded) and error.limit == "nesting"  # as a whole: no keyword's fault
+            wider = None if is_too_deep else without_culprit(schema.schema, error.path or "")
             if wider is None or len(relaxed) >= MAX_RELAXATIONS:
                 raise
             schema = replace(schema, schema=cast(JsonValue, wider[0]))

@@ -78,11 +78,17 @@ def test_schemas_nest_a_thousand_deep() -> None:
     assert not matcher.accepts("[" * 1001 + "]" * 1001)
 
 
-@pytest.mark.parametrize("schema", [nested(1001), {"$ref": "#/elsewhere", "elsewhere": nested(3000)}])
-def test_schemas_that_nest_deeper_are_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(LimitExceeded) as caught:
-        compile_constraint(JsonSchema(schema))
-    assert (caught.value.limit, caught.value.value) == ("nesting", 1000)
+@pytest.mark.parametrize(
+    ("schema", "begin"), [(nested(1001), ""), ({"$ref": "#/elsewhere", "elsewhere": nested(3000)}, "/elsewhere")]
+)
+def test_schemas_that_nest_deeper_are_refused(schema: dict[str, Any], begin: str) -> None:
+    for lenient in (False, True):
+        with pytest.raises(LimitExceeded) as caught:
+            compile_constraint(JsonSchema(schema), CompileOptions(lenient=lenient))
+        assert (caught.value.limit, caught.value.value) == ("nesting", 1000)
+        path = caught.value.path or ""
+        assert path.startswith(f"{begin}/items/items")
+        assert path.count("/items") == 1001
 
 
 def test_names_at_every_level_cost_no_memory() -> None:
