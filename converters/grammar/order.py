@@ -30,20 +30,23 @@ class Order:
 
     def of(self, options: tuple[Expr, ...], rule: str) -> list[Expr]:
         """`options`, which stand in `rule`, in order; those that begin with as many characters stay as they are."""
-        ranks = [self._rank(option, rule) for option in options]
+        ranks: list[float] = []
+        for option in options:
+            first = option.items[0] if type(option) is Seq and option.items else option
+            ranks.append(1 if type(first) is Lit else self._rank(option, rule))
+        if ranks.count(1) == len(ranks):
+            return list(options)
         order = sorted(range(len(ranks)), key=ranks.__getitem__)
         return [options[i] for i in order]
 
     def _rank(self, option: Expr, rule: str) -> float:
         if type(option) is Seq and option.items:
             first, last = option.items[0], option.items[-1]
-            if type(first) is Lit:
-                return 1
             if type(first) is Rep and first.min > 1:
                 return _RUN
             if type(first) is Chars and type(last) is Ref and last.name == rule:
                 return _LOOP
-        width = 1 if type(option) is Lit else self.width(option)
+        width = self.width(option)
         return width if width < NEARLY_ANY else 0.5
 
     def width(self, expr: Expr) -> int:

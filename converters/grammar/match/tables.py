@@ -39,7 +39,8 @@ class _Lowering:
         self.starts: list[int] = []  # of every alternative, and more of it in the same place of these:
         self.owners: list[int] = []  # its rule
         self.lengths: list[int] = []  # the number of its own symbols
-        self.needs: list[list[tuple[int, int]]] = []  # the rules that it needs and how often
+        self.n_needed: list[int] = []  # how many calls of rules there are in it
+        self.users: list[list[tuple[int, int]]] = []  # of every rule: the alternatives that call it, and how often each time
         self.reps: list[tuple[int, int, int]] = []
         self.sets: dict[tuple[Range, ...], int] = {}  # by ranges
         self.set_ids: dict[int, int] = {}  # by identity: the grammar outlives this
@@ -58,37 +59,45 @@ class _Lowering:
 
     def new_rule(self, expr: Expr) -> int:
         self.todo.append(expr)
+        self.users.append([])
         return len(self.todo) - 1
 
     def emit_sequence(self, rule: int, expr: Expr) -> None:
         """One alternative of `rule`: the usual symbols are put here."""
-        kind, arg = self.kind, self.arg
+        kind, arg, users = self.kind, self.arg, self.users
+        i = len(self.starts)
         self.starts.append(len(kind))
         self.owners.append(rule)
-        needs: list[tuple[int, int]] = []
-        length = 0
+        self.n_needed.append(0)
+        length = n_needed = 0
         for item in expr.items if type(expr) is Seq else (expr,):
             if type(item) is Ref:
                 called = self.rule_ids[item.name]
                 kind.append(REF)
                 arg.append(called)
-                needs.append((called, 1))
+                users[called].append((i, 1))
+                n_needed += 1
             elif type(item) is Lit:
                 text = item.text
-                arg += map(ord, text)
-                kind += _CHARS * len(text)
-                length += len(text)
+                if len(text) == 1:
+                    arg.append(ord(text))
+                    kind.append(CHAR)
+                    length += 1
+                else:
+                    arg += map(ord, text)
+                    kind += _CHARS * len(text)
+                    length += len(text)
             elif type(item) is Chars:
                 kind.append(SET)
                 known = self.set_ids.get(id(item.chars))
                 arg.append(self.new_set(item.chars) if known is None else known)
                 length += 1
             else:
-                length += self.emit(item, needs)
+                length += self.emit(item)
         kind.append(END)
         arg.append(0)
         self.lengths.append(length)
-        self.needs.append(needs)
+        self.n_needed[i] += n_needed
 
     def new_set(self, charset: CharSet) -> int:
         """The number of a set; large ones take long to hash, and most come again as the same object."""
@@ -99,12 +108,12 @@ class _Lowering:
         self.kind.append(kind)
         self.arg.append(arg)
 
-    def emit(self, expr: Alt | Seq | Rep | Token, needs: list[tuple[int, int]]) -> int:
+    def emit(self, expr: Alt | Seq | Rep | Token) -> int:
         """What nests, and tokens by name; how many symbols of its own that is."""
         if type(expr) is Alt or type(expr) is Seq:
-            self.call(self.new_rule(expr), needs)
+            self.call(self.new_rule(expr))
         elif type(expr) is Rep:
-            self.repeat(expr, needs)
+            self.repeat(expr)
         elif type(expr) is Token:
             self.put(TOKEN, self.tokens.setdefault(expr, len(self.tokens)))
             return 1
@@ -112,21 +121,26 @@ class _Lowering:
             assert_never(expr)
         return 0
 
-    def call(self, rule: int, needs: list[tuple[int, int]]) -> None:
+    def call(self, rule: int) -> None:
         self.put(REF, rule)
-        needs.append((rule, 1))
+        self.need(rule, 1)
 
-    def repeat(self, expr: Rep, needs: list[tuple[int, int]]) -> None:
+    def need(self, rule: int, times: int) -> None:
+        """The alternative that is being put down calls `rule`."""
+        self.users[rule].append((len(self.starts) - 1, times))
+        self.n_needed[-1] += 1
+
+    def repeat(self, expr: Rep) -> None:
         if expr.max == 1 and expr.min == 0:
             options = expr.item.options if type(expr.item) is Alt else (expr.item,)
-            self.call(self.new_rule(Alt((*options, EMPTY))), needs)
+            self.call(self.new_rule(Alt((*options, EMPTY))))
             return
         rule = self.item_rule(expr.item)
         low = min(expr.min, UNBOUNDED - 1)
         self.put(REP, len(self.reps))
         self.reps.append((rule, low, UNBOUNDED if expr.max is None else min(expr.max, UNBOUNDED - 1)))
         if low:
-            needs.append((rule, low))
+            self.need(rule, low)
 
     def item_rule(self, item: Expr) -> int:
         if type(item) is Ref:
@@ -171,11 +185,7 @@ class _Lowering:
         Knuth's generalization of Dijkstra's algorithm (1977): rules become final in the order of their lengths.
         """
         least, best_start = [ENDLESS] * self.n_rules, [0] * self.n_rules
-        n_missing, lengths, owners = list(map(len, self.needs)), self.lengths, self.owners
-        users: list[list[tuple[int, int]]] = [[] for _ in range(self.n_rules)]
-        for i, needs in enumerate(self.needs):
-            for rule, times in needs:
-                users[rule].append((i, times))
+        n_missing, lengths, owners, users = self.n_needed, self.lengths, self.owners, self.users
         shortest: dict[int, tuple[int, int]] = {}  # of a rule's alternatives that need nothing
         for i, (n, rule) in enumerate(zip(n_missing, owners, strict=True)):
             if not n and (rule not in shortest or lengths[i] < shortest[rule][0]):

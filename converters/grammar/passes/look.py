@@ -72,8 +72,12 @@ def _look(expr: Expr) -> Look:
                 refs.append(node.name)
             elif type(node) is Seq:
                 below += node.items
-            elif type(node) is Lit or type(node) is Chars:
-                is_plain = is_plain and is_spellable(node)
+            elif type(node) is Lit:
+                if "\0" in node.text or not node.text.isascii():
+                    is_plain = is_plain and is_spellable(node)
+            elif type(node) is Chars:
+                if not node.chars.ranges or node.chars.ranges[0][0] == 0:
+                    is_plain = False
             elif type(node) is Alt:
                 below += node.options
                 is_plain = is_plain and bool(node.options)
