@@ -364,9 +364,9 @@ class LlamaBackend:
     def decode(self, batch: Batch) -> None:
         native = self._batch.filled(batch)
         n_threads = self._use_threads(len(batch))
-        begun = time.monotonic()
+        begun, cpu_begun = time.monotonic(), time.process_time()
         code = lib.llama_decode(self._context, native)
-        self._governor.learn(len(batch), n_threads, time.monotonic() - begun)
+        self._governor.learn(len(batch), n_threads, time.monotonic() - begun, time.process_time() - cpu_begun)
         if code != 0:
             raise BackendError(f"llama_decode failed with code {code}")
 
