@@ -142,7 +142,8 @@ class ModelDetails:
 class ModelStatus:
     """A model of the catalogue. `details` is None where its file isn't here or can't be read.
 
-    source: as models.txt has it. template, codec, is_for_embeddings: what models.txt says. n_ctx_slot: None unless loaded.
+    source: as models.txt has it, of a local file its name. template, codec, is_for_embeddings: what models.txt says.
+    n_ctx_slot: None unless loaded.
     memory_bytes: about what it takes while it is loaded (files and KV cache), else 0. n_running, n_waiting: requests now.
     expires_at_s: when it will be unloaded if nobody asks for it, in seconds since 1970; None: never, or it isn't loaded.
     """

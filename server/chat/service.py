@@ -378,8 +378,15 @@ class _Tally:
     """What a running request has come to. Failures of single choices wait here until the others have ended."""
 
     usage: types.Usage = field(default_factory=types.Usage)
-    failures: list[Failed] = field(default_factory=list)
+    failures: list[tuple[range, str]] = field(default_factory=list)  # of which choices
     is_started: bool = False
+
+    def failure(self, n_choices: int) -> str:
+        """What went wrong in which choices, each thing once."""
+        failed: dict[str, set[int]] = {}
+        for choices, message in self.failures:
+            failed.setdefault(message, set()).update(choices)
+        return "; ".join(f"{_choices(numbers, n_choices)}{message}" for message, numbers in failed.items())
 
     def add_started(self, event: Started) -> None:
         self.usage = replace(
@@ -402,6 +409,13 @@ class _Tally:
         )
 
 
+def _choices(numbers: set[int], n_choices: int) -> str:
+    """Before what is told of some choices: which; "" where it is all of them."""
+    if len(numbers) == n_choices:
+        return ""
+    return f"choice{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}: "
+
+
 async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], rules: _Rules) -> AsyncGenerator[Event, None]:
     tally = _Tally()
     notices = rules.notices(request.stop)
@@ -421,7 +435,7 @@ async def _run(model: LoadedModel, request: GenerateRequest, jobs: list[_Job], r
             _rename_max_tokens(error, request.max_tokens_param)
         raise
     if tally.failures:
-        raise GenerationFailed(tally.failures[0].message)
+        raise GenerationFailed(tally.failure(request.n_choices))
     yield types.Completed(tally.usage)
 
 
@@ -469,7 +483,9 @@ def _translate(event: EngineEvent, job: _Job, tally: _Tally) -> list[Event]:
             index = first + event.index
             return [*rest, types.ChoiceCompleted(index, event.reason, event.n_completion_tokens, event.stop_string)]
         case Failed():
-            tally.failures.append(event)
+            of_request = range(first, first + job.request.n)
+            choices = of_request if event.index is None else of_request[event.index : event.index + 1]
+            tally.failures.append((choices, event.message))
             return []
         case _:
             assert_never(event)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from typing_extensions import assert_never
@@ -186,11 +188,13 @@ def _size(message: PutGrammar) -> int:
 class Client:
     """An `EngineClient` over any `Link`. A child that dies while serving is replaced at once, and by the next request again.
 
-    A request during the first load is refused with ModelLoading; one during a restart waits for it.
+    A request during the first load is refused with ModelLoading; one during a restart waits for it. `paths` are the files of
+    the model: what is told of them, clients hear too, so without their folders.
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, paths: Sequence[str] = ()) -> None:
         self._connect = connect
+        self._folders = {f"{Path(path).parent}{os.sep}" for path in paths} - {f".{os.sep}", os.sep}
         self._link: Link | None = None
         self._state: ModelState = "loading"
         self._info: ModelInfo | None = None
@@ -261,8 +265,14 @@ class Client:
             self._link.close()
             self._link = None
 
+    def _without_folders(self, text: str) -> str:
+        for folder in self._folders:
+            text = text.replace(folder, "")
+        return text
+
     def _bury(self, last_words: str) -> None:
         """The engine is dead: fail what ran on it and start a fresh one."""
+        last_words = self._without_folders(last_words)
         self._link = None
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_exception(EngineStartFailed(last_words))
@@ -315,7 +325,7 @@ class Client:
                     self._loaded.set_result(message.info)
             case LoadFailed():
                 if self._loaded is not None and not self._loaded.done():
-                    self._loaded.set_exception(EngineStartFailed(message.message))
+                    self._loaded.set_exception(EngineStartFailed(self._without_folders(message.message)))
             case _:
                 assert_never(message)
 
@@ -434,7 +444,7 @@ class ProcessClient(Client):
 
             return ProcessLink(spec, on_message, on_death)
 
-        super().__init__(connect)
+        super().__init__(connect, [path for path in (spec.path, spec.draft_path) if path is not None])
 
     @property
     def pid(self) -> int | None:

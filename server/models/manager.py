@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -132,7 +133,8 @@ def _read_template(entry: ModelEntry) -> str | None:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineStartFailed(f"the template of {entry.alias} can't be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise EngineStartFailed(f"the template of {entry.alias}, {path.name}, can't be read: {reason}") from error
 
 
 def _first(*values: int | None) -> int | None:
@@ -335,7 +337,7 @@ class Manager:
         expires_at = slot.expires_at if slot is not None else math.inf
         return ModelStatus(
             alias=entry.alias,
-            source=entry.source.text,
+            source=entry.source.path.name if isinstance(entry.source, LocalSource) else entry.source.text,
             state=_state(slot),
             details=details,
             is_default=entry.alias == self.default,
@@ -385,7 +387,7 @@ class Manager:
                     yield told
             fetching.result()
         except ModelError as error:
-            raise EngineStartFailed(str(error), param="model") from error
+            raise EngineStartFailed(self._told(entry, error), param="model") from error
         finally:
             fetching.cancel()
 
@@ -400,7 +402,7 @@ class Manager:
             self.unload(name)
             await _in_thread(lambda: self.store.remove(entry))
         except ModelError as error:
-            raise BadRequest(str(error), param="model") from error
+            raise BadRequest(self._told(entry, error), param="model") from error
 
     # -- loading
 
@@ -482,10 +484,17 @@ class Manager:
                 slot.is_fetching = True
                 path = await _in_thread(lambda: self.store.fetch(entry))
         except ModelError as error:
-            raise EngineStartFailed(str(error), param="model") from error
+            raise EngineStartFailed(self._told(entry, error), param="model") from error
         finally:
             slot.is_fetching = False
         return path
+
+    def _told(self, entry: ModelEntry, error: ModelError) -> str:
+        """What clients are told: a file's name, but not where on this machine it lies."""
+        source = entry.source
+        folder = source.path.parent if isinstance(source, LocalSource) else self.store.folder(source)
+        _log.debug("model %s: %s", entry.alias, error)
+        return str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "the cache")
 
     async def _make_room(self, slot: _Slot, needed_bytes: int) -> None:
         """Until the model fits beside the others; the idle one that was used longest ago goes first, those that stay last.

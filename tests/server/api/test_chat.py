@@ -223,10 +223,30 @@ async def test_a_choice_that_fails_lets_the_others_end() -> None:
     async with serve(_FailsOneChoice()) as served:
         reply = await served.chat(n=2, stream=True)
         *chunks, last = events(reply.text)
-        assert last["error"]["message"] == "the grammar is stuck"
+        assert last["error"]["message"] == "choice 1: the grammar is stuck"
         finished = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["finish_reason"]]
         assert [choice["index"] for choice in finished] == [0]
         assert (await served.chat(n=2)).status_code == 500
+
+
+@pytest.mark.parametrize(
+    ("failures", "message"),
+    [
+        ({0: "stuck", 2: "stuck"}, "choices 0, 2: stuck"),
+        ({1: "stuck", 2: "out of memory"}, "choice 1: stuck; choice 2: out of memory"),
+        ({0: "stuck", 1: "stuck", 2: "stuck"}, "stuck"),
+    ],
+)
+async def test_all_that_failed_is_told(failures: dict[int, str], message: str) -> None:
+    class Failing(FakeEngine):
+        def _events(self, request: EngineRequest) -> list[EngineEvent]:
+            kept = [e for e in super()._events(request) if not isinstance(e, TextChunk | Finished) or e.index not in failures]
+            return [*kept, *(Failed(0, FailureKind.GENERATION_FAILED, text, index=k) for k, text in failures.items())]
+
+    async with serve(Failing()) as served:
+        reply = await served.chat(n=3)
+        assert reply.status_code == 500
+        assert reply.json()["error"]["message"] == message
 
 
 async def test_unconstrained_on_failure_is_a_setting() -> None:

@@ -291,8 +291,9 @@ def cut_model(tiny_bpe: Path, tmp_path: Path) -> Path:
 async def test_what_can_not_be_loaded_is_named(kind: str, cut_model: Path, tmp_path: Path) -> None:
     path = cut_model if kind == "cut" else tmp_path / "missing.gguf"
     client = ProcessClient(ModelSpec(str(path)))
-    with pytest.raises(EngineStartFailed, match=re.escape(path.name)):
+    with pytest.raises(EngineStartFailed, match=re.escape(path.name)) as caught:
         await client.start()
+    assert str(tmp_path) not in str(caught.value)
     assert client.state == "failed"
     with pytest.raises(EngineStartFailed):
         await complete(client, EngineRequest(0, "p"))

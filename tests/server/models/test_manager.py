@@ -177,6 +177,22 @@ async def test_a_file_that_is_missing_is_a_failed_start(manager: Manager) -> Non
         await manager.engine("d")
 
 
+async def test_clients_are_not_told_where_files_lie(manager: Manager, garage: Garage, tmp_path: Path) -> None:
+    garage.gate.set()
+    (tmp_path / "b.gguf").write_bytes(b"hello, this is no model")
+    for name, words in (("d", "no such model file: d.gguf"), ("b", "not a GGUF file: b.gguf")):
+        with pytest.raises(EngineStartFailed, match=words) as caught:
+            await manager.engine(name)
+        assert str(tmp_path) not in str(caught.value)
+        with pytest.raises(EngineStartFailed, match=words) as caught:
+            _ = [step async for step in manager.pull(name)]
+        assert str(tmp_path) not in str(caught.value)
+    (tmp_path / "models.txt").write_text("")
+    here = parse_catalogue(f"a {tmp_path / 'a.gguf'}", path="models.txt", base=tmp_path)
+    told = await Manager(here, Store(tmp_path / "cache"), Settings(), garage.make).describe(None)
+    assert told.source == "a.gguf"
+
+
 async def test_a_fetch_blocks_nobody(manager: Manager, garage: Garage, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
