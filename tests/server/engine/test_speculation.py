@@ -193,10 +193,11 @@ def guesses(draw: st.DrawFn) -> Guess | None:
     return guess
 
 
+BEGINNING = "abcdabcaabdabbdcad"  # is kept in slots, and copied between them
 REQUESTS = st.lists(
     st.fixed_dictionaries(
         {
-            "prompt": st.text("abcd", min_size=1, max_size=24),
+            "prompt": st.text("abcd", min_size=1, max_size=24) | st.text("abcd", min_size=2, max_size=6).map(BEGINNING.__add__),
             "seed": st.integers(0, 50),
             "n": st.integers(1, 3),
             "max_tokens": st.integers(1, 39),
