@@ -12,12 +12,11 @@ import contextlib
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from server.engine.client import EngineClient
 from server.engine.messages import ModelSpec, ModelState
@@ -25,6 +24,7 @@ from server.errors import BadRequest, EngineStartFailed, ModelLoading, ModelNotF
 from server.metrics import Metrics
 from server.model_status import FetchProgress, ModelDetails, ModelStatus
 from server.models.activity import ActiveEngine
+from server.models.background import in_thread
 from server.models.catalogue import Catalogue, ModelEntry
 from server.models.details import read_details
 from server.models.errors import ModelError
@@ -42,13 +42,12 @@ _RETRY_FETCHING_S = 30
 _PROMISE_S = 10.0  # a request that was given a model has begun to use it by then (its constraint compiles before)
 _WAKE_S = 1.0  # those who wait for a model to be loaded have it by then
 _LOOK_AGAIN_S = 0.25
+_ROOM_S = 30.0
 _ALL_LAYERS = -1
 _DEFAULTS = ModelSpec(path="")
 
 MakeEngine: TypeAlias = Callable[[str, ModelSpec], EngineClient]
 """Makes the engine of a model, not yet started, from the model's alias and how to load it."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class _Slot:
     """A model that somebody asked for: the task that fetches and starts it, its engine, and when it may go.
 
     Times are of the monotonic clock. `memory_bytes` counts from before the engine starts. `promised_until`: a request was
-    given the model, and its run hasn't begun.
+    given the model, and its run hasn't begun. `n_held`: models that wait for it to go; nobody gets it meanwhile.
     """
 
     entry: ModelEntry
@@ -81,6 +80,7 @@ class _Slot:
     promised_until: float = -math.inf
     expires_at: float = math.inf
     timer: asyncio.TimerHandle | None = None
+    n_held: int = 0
 
     @property
     def is_idle(self) -> bool:
@@ -145,6 +145,7 @@ class Manager:
     """The catalogue's models, loaded by name. All methods run on the event loop and none blocks it.
 
     `preload` are the aliases that `start` loads, and which stay; the first line of the catalogue is the default model.
+    A request waits for `grace_s`; the loading that it began waits for room longer, `room_s`.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class Manager:
         *,
         preload: tuple[str, ...] = (),
         grace_s: float = _GRACE_S,
+        room_s: float = _ROOM_S,
         metrics: Metrics | None = None,
     ) -> None:
         self.catalogue = catalogue
@@ -165,11 +167,13 @@ class Manager:
         self._make_engine = make_engine
         self._preload = preload or (catalogue.default.alias,)
         self._grace_s = grace_s
+        self._room_s = room_s
         self._max_bytes = settings.max_memory_bytes or usable_bytes()
         self._slots: dict[str, _Slot] = {}
         self._starting: list[asyncio.Task[LoadedModel]] = []
         self._stopping: set[asyncio.Task[None]] = set()
         self._some_idle = asyncio.Event()
+        self._some_free = asyncio.Event()
         self._details: dict[Path, tuple[tuple[int, float], ModelDetails]] = {}
 
     @property
@@ -195,9 +199,14 @@ class Manager:
     async def engine(self, name: str | None) -> LoadedModel:
         """The model of that name, loaded if it isn't; None, "" and "default" are the default model.
 
-        Waits a few seconds for a process that is starting, or for room. Raises ModelNotFound, ModelLoading, EngineStartFailed.
+        Waits a few seconds for a process that is starting, or for room; behind a model that waits for this one's room, too.
+        Raises ModelNotFound, ModelLoading, EngineStartFailed.
         """
-        slot = self._load(self._entry(name))
+        entry = self._entry(name)
+        while (held := self._slots.get(entry.alias)) is not None and held.n_held:
+            self._some_free.clear()
+            await self._look_out(self._some_free)
+        slot = self._load(entry)
         task = slot.loading  # unset when it is done
         if task is None:
             return await self.wait_loaded(name)
@@ -319,12 +328,12 @@ class Manager:
     async def describe(self, name: str | None) -> ModelStatus:
         """What is known of a model, loaded or not; never waits for a model. Raises ModelNotFound."""
         entry = self._entry(name)
-        return self._status(entry, await _in_thread(lambda: self._look_up(entry)))
+        return self._status(entry, await in_thread(lambda: self._look_up(entry)))
 
     async def describe_all(self) -> tuple[ModelStatus, ...]:
         """`describe` for every model, the default first."""
         entries = self.catalogue.entries
-        found = await _in_thread(lambda: [self._look_up(entry) for entry in entries])
+        found = await in_thread(lambda: [self._look_up(entry) for entry in entries])
         return tuple(self._status(entry, details) for entry, details in zip(entries, found, strict=True))
 
     def statuses(self) -> tuple[ModelStatus, ...]:
@@ -378,7 +387,7 @@ class Manager:
         A fetch goes on, and is resumed by the next one, when nobody listens any more. Raises ModelNotFound, EngineStartFailed.
         """
         entry, meter, told = self._entry(name), Meter(), None
-        fetching = asyncio.ensure_future(_in_thread(lambda: self.store.fetch(entry, meter)))
+        fetching = asyncio.ensure_future(in_thread(lambda: self.store.fetch(entry, meter)))
         try:
             while not fetching.done():
                 await asyncio.wait((fetching,), timeout=_LOOK_AGAIN_S)
@@ -397,10 +406,10 @@ class Manager:
         if isinstance(entry.source, LocalSource):  # refused here, without the path that the store's error tells
             raise BadRequest(f"{entry.alias} is a file of yours, not of the cache; delete it yourself", param="model")
         try:
-            if await _in_thread(lambda: self.store.find(entry)) is None:
+            if await in_thread(lambda: self.store.find(entry)) is None:
                 raise ModelNotFound(f"model {name!r} not found: its files are not here", param="model")
             self.unload(name)
-            await _in_thread(lambda: self.store.remove(entry))
+            await in_thread(lambda: self.store.remove(entry))
         except ModelError as error:
             raise BadRequest(self._told(entry, error), param="model") from error
 
@@ -453,11 +462,11 @@ class Manager:
         entry = slot.entry
         path = await self._get_file(slot, entry)
         spec = model_spec(entry, path, self._settings)
-        details = await _in_thread(lambda: self._look_up(entry))
+        details = await in_thread(lambda: self._look_up(entry))
         needed_bytes = memory_of(path, details, spec)
         if (draft := self._draft_of(entry)) is not None:
             draft_path = await self._get_file(slot, draft)
-            draft_details = await _in_thread(lambda: self._look_up(draft))
+            draft_details = await in_thread(lambda: self._look_up(draft))
             needed_bytes += memory_of(draft_path, draft_details, replace(spec, n_ctx=context_of(details, spec)))
             spec = replace(spec, draft_path=str(draft_path))
         await self._make_room(slot, needed_bytes)
@@ -479,10 +488,10 @@ class Manager:
     async def _get_file(self, slot: _Slot, entry: ModelEntry) -> Path:
         """A file that the slot's model needs, fetched if it isn't here. Raises EngineStartFailed."""
         try:
-            path = await _in_thread(lambda: self.store.locate(entry))  # a checksum of a big file takes seconds
+            path = await in_thread(lambda: self.store.locate(entry))  # a checksum of a big file takes seconds
             if path is None:
                 slot.is_fetching = True
-                path = await _in_thread(lambda: self.store.fetch(entry))
+                path = await in_thread(lambda: self.store.fetch(entry))
         except ModelError as error:
             raise EngineStartFailed(self._told(entry, error), param="model") from error
         finally:
@@ -499,29 +508,57 @@ class Manager:
     async def _make_room(self, slot: _Slot, needed_bytes: int) -> None:
         """Until the model fits beside the others; the idle one that was used longest ago goes first, those that stay last.
 
-        Raises ModelLoading where the others are in use for too long. A model that is alone always fits.
+        Where all are in use, those that have to go get nothing new to do meanwhile: else a model that is asked for without a
+        break would stay for ever. Raises ModelLoading where they are in use for too long. A model that is alone always fits.
         """
-        deadline = time.monotonic() + self._grace_s
-        while self._lacks_room(slot, needed_bytes):
-            goers = [other for other in self._rivals(slot) if other.may_go]
-            if goers:
-                self._drop(min(goers, key=self._worth), f"unloaded to make room for {slot.entry.alias}")
-                continue
-            if time.monotonic() >= deadline:
-                names = ", ".join(other.entry.alias for other in self._rivals(slot))
-                message = (
-                    f"model {slot.entry.alias} has no room beside {names}, which {'is' if ',' not in names else 'are'} in use"
-                )
-                raise ModelLoading(message, param="model", retry_after_s=_RETRY_LOADING_S)
-            self._some_idle.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._some_idle.wait(), min(_LOOK_AGAIN_S, self._grace_s))
-        slot.memory_bytes = needed_bytes
+        deadline = time.monotonic() + self._room_s
+        held: list[_Slot] = []
+        try:
+            while self._lacks_room(slot, needed_bytes):
+                goers = [other for other in self._rivals(slot) if other.may_go]
+                if goers:
+                    self._drop(min(goers, key=self._worth), f"unloaded to make room for {slot.entry.alias}")
+                    continue
+                if time.monotonic() >= deadline:
+                    raise self._no_room(slot)
+                if not held:
+                    held = self._hold(slot, needed_bytes)
+                self._some_idle.clear()
+                await self._look_out(self._some_idle)
+            slot.memory_bytes = needed_bytes
+        finally:
+            for other in held:
+                other.n_held -= 1
+            self._some_free.set()
+
+    def _hold(self, slot: _Slot, needed_bytes: int) -> list[_Slot]:
+        """The models that have to go for this one, as few as that takes; nobody gets them until it is loaded or gives up."""
+        missing_bytes = needed_bytes + self._taken_bytes(slot) - self._max_bytes
+        held = []
+        for other in sorted(self._rivals(slot), key=self._worth):
+            if missing_bytes > 0:
+                missing_bytes -= other.memory_bytes
+                other.n_held += 1
+                held.append(other)
+        return held
+
+    def _no_room(self, slot: _Slot) -> ModelLoading:
+        names = ", ".join(other.entry.alias for other in self._rivals(slot))
+        are = "are" if "," in names else "is"
+        message = f"model {slot.entry.alias} has no room beside {names}, which {are} in use"
+        return ModelLoading(message, param="model", retry_after_s=_RETRY_LOADING_S)
+
+    async def _look_out(self, event: asyncio.Event) -> None:
+        """Until it happens, but not for long: time changes things too."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(event.wait(), min(_LOOK_AGAIN_S, self._grace_s))
+
+    def _taken_bytes(self, slot: _Slot) -> int:
+        return sum(other.memory_bytes for other in self._slots.values() if other is not slot)
 
     def _lacks_room(self, slot: _Slot, needed_bytes: int) -> bool:
         """Whether another one would have to go. What was named at start is loaded whatever it takes together."""
-        taken_bytes = sum(other.memory_bytes for other in self._slots.values() if other is not slot)
-        is_too_much = needed_bytes + taken_bytes > self._max_bytes
+        is_too_much = needed_bytes + self._taken_bytes(slot) > self._max_bytes
         if is_too_much and not self._rivals(slot):
             _log.warning("model %s needs more memory than there is: about %d MiB", slot.entry.alias, needed_bytes >> 20)
         return is_too_much and bool(self._rivals(slot))
@@ -549,28 +586,3 @@ def _state(slot: _Slot | None) -> ModelState:
     if slot.failure is not None:
         return "failed"
     return slot.engine.state if slot.model is not None and slot.engine is not None else "loading"
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread that doesn't keep the process from ending (a fetch may take hours)."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, failure: BaseException | None) -> None:
-        if future.done():
-            return
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        try:
-            outcome: tuple[T | None, BaseException | None] = (work(), None)
-        except Exception as error:
-            outcome = (None, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=run, name="fetch", daemon=True).start()
-    return await future

@@ -302,11 +302,11 @@ async def test_how_long_a_model_stays_can_be_said(short: Manager) -> None:
         short.touch("nobody", 5)
 
 
-def roomy(catalogue: Catalogue, tmp_path: Path, garage: Garage, n_models: int) -> Manager:
-    """A manager with memory for so many models of this test."""
+def roomy(catalogue: Catalogue, tmp_path: Path, garage: Garage, n_models: int, room_s: float = 0.1) -> Manager:
+    """A manager with memory for so many models of this test, where loading waits so long for it."""
     garage.gate.set()
     settings = Settings(max_memory_bytes=n_models * len(GGUF))
-    return Manager(catalogue, Store(tmp_path / "cache"), settings, garage.make, preload=("a",), grace_s=0.1)
+    return Manager(catalogue, Store(tmp_path / "cache"), settings, garage.make, preload=("a",), grace_s=0.1, room_s=room_s)
 
 
 @pytest.fixture
@@ -350,6 +350,53 @@ async def test_no_room_beside_what_runs(three: Catalogue, tmp_path: Path, garage
     async for _ in running:
         pass
     assert (await waiting).name == "b"
+
+
+async def test_a_model_that_is_asked_for_without_a_break_goes_too(three: Catalogue, tmp_path: Path, garage: Garage) -> None:
+    """Each of its requests begins before the last one ends; what comes after another model's request waits behind that."""
+    manager = roomy(three, tmp_path, garage, 1, room_s=20)
+    running = (await manager.engine("a")).engine.generate(EngineRequest(0, ""))
+    await anext(running)
+    order: list[str] = []
+
+    async def ask(name: str, done: asyncio.Event) -> None:
+        while True:
+            try:
+                model = await manager.engine(name)
+                break
+            except ModelLoading:  # as clients do: they ask again
+                await asyncio.sleep(0.01)
+        async for _ in model.engine.generate(EngineRequest(0, "")):
+            pass
+        order.append(name)
+        done.set()
+
+    others, again = asyncio.Event(), asyncio.Event()
+    waiting = asyncio.create_task(ask("b", others))
+    await until(lambda: manager.state("b") == "loading")
+    await asyncio.sleep(0.05)
+    late = asyncio.create_task(ask("a", again))
+    await asyncio.sleep(0.3)  # more than a request waits for
+    assert order == []
+    assert len(garage.made) == 1, "what runs stays"
+    async for _ in running:
+        pass
+    await asyncio.wait_for(asyncio.gather(waiting, late), 10)
+    assert order == ["b", "a"]
+    assert len(garage.made) == 3
+    assert not any(slot.n_held for slot in manager._slots.values())
+
+
+async def test_a_model_is_free_again_when_the_other_gives_up(three: Catalogue, tmp_path: Path, garage: Garage) -> None:
+    manager = roomy(three, tmp_path, garage, 1, room_s=0.2)
+    running = (await manager.engine("a")).engine.generate(EngineRequest(0, ""))
+    await anext(running)
+    with pytest.raises(ModelLoading):
+        await manager.engine("b")
+    assert (await asyncio.wait_for(manager.engine("a"), 5)).name == "a"
+    async for _ in running:
+        pass
+    assert len(garage.made) == 1
 
 
 async def test_models_named_at_start_are_loaded_together_whatever_they_take(
