@@ -16,6 +16,7 @@ from server.chat.types import JsonObject, RequestedConstraint
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json, has_more_values, parse_json_text
 from server.settings import RequestLimits
+from server.values import read_boolean, read_object, read_one_of, read_string
 
 CONFLICT = "only one of structured_outputs, response_format, or constraint may be set"
 NESTED = ("extra_body",)  # objects of a request whose fields count as the request's own
@@ -182,32 +183,6 @@ def _join(names: list[str]) -> str:
 # ---- values: type and size
 
 
-def _text(value: JsonValue, path: str, limit: int | None = None, limit_name: str = "") -> str:
-    if not isinstance(value, str):
-        raise wrong_type(path, "a string", value)
-    if limit is not None:
-        check_size(value, path, limit, limit_name)
-    return value
-
-
-def _object(value: JsonValue, path: str) -> JsonObject:
-    if not isinstance(value, Mapping):
-        raise wrong_type(path, "an object", value)
-    return value
-
-
-def _flag(value: JsonValue, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise wrong_type(path, "a boolean", value)
-    return value
-
-
-def _word(value: JsonValue, path: str, words: tuple[str, ...]) -> str:
-    if _text(value, path) not in words:
-        raise BadRequest(f"{path} must be one of {', '.join(words)}, not {value!r}", param=path)
-    return cast(str, value)
-
-
 def check_size(text: str, path: str, limit: int, limit_name: str) -> None:
     """Raises BadRequest where `text` has more bytes than the limit of that name."""
     size = len(text.encode("utf-8"))
@@ -231,12 +206,18 @@ def check_json_size(value: JsonValue, path: str, limit: int, limit_name: str) ->
     check_size(dump_json(value), path, limit, limit_name)
 
 
+def _bounded(value: JsonValue, path: str, limit: int, limit_name: str) -> str:
+    text = read_string(value, path)
+    check_size(text, path, limit, limit_name)
+    return text
+
+
 def _regex(value: JsonValue, path: str, request: _Request) -> Regex:
-    return Regex(_text(value, path, request.limits.regex_bytes, "regex_bytes"))
+    return Regex(_bounded(value, path, request.limits.regex_bytes, "regex_bytes"))
 
 
 def _grammar_text(value: JsonValue, path: str, request: _Request) -> str:
-    return _text(value, path, request.limits.grammar_bytes, "grammar_bytes")
+    return _bounded(value, path, request.limits.grammar_bytes, "grammar_bytes")
 
 
 def _grammar(value: JsonValue, path: str, request: _Request) -> Gbnf | Lark:
@@ -261,9 +242,9 @@ def _schema_options(request: _Request) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if (field := request.get("default_draft")) is not None:
         drafts: tuple[Draft, ...] = ("draft4", "draft6", "draft7", "2019-09", "2020-12")
-        options["default_draft"] = _word(field.value, field.path, drafts)
+        options["default_draft"] = read_one_of(field.value, field.path, drafts)
     if (field := request.get("formats")) is not None:
-        options["formats"] = _word(field.value, field.path, ("assert", "annotation"))
+        options["formats"] = read_one_of(field.value, field.path, ("assert", "annotation"))
     return options
 
 
@@ -279,7 +260,7 @@ def _choice(value: JsonValue, path: str, request: _Request) -> Choice:
             param=path,
             code="limit_exceeded",
         )
-    options = tuple(_text(option, f"{path}[{i}]") for i, option in enumerate(value))
+    options = tuple(read_string(option, f"{path}[{i}]") for i, option in enumerate(value))
     check_size("".join(options), path, limits.choice_bytes, "choice_bytes")
     return Choice(options)
 
@@ -289,7 +270,7 @@ def _structural_tag(value: JsonValue, path: str, request: _Request) -> Structura
     if isinstance(value, str):
         check_size(value, path, request.limits.schema_bytes, "schema_bytes")
         value = _parse(value, path, request)
-    spec = _object(value, path)
+    spec = read_object(value, path)
     check_json_size(spec, path, request.limits.schema_bytes, "schema_bytes")
     return StructuralTag(spec)
 
@@ -345,7 +326,7 @@ def _read_legacy(field: _Field, request: _Request) -> _Reading:
     kind_field = request.get("constraint_type")
     kind = "regex"
     if kind_field is not None:
-        kind = _word(kind_field.value, kind_field.path, tuple(LEGACY_TYPES))
+        kind = read_one_of(kind_field.value, kind_field.path, tuple(LEGACY_TYPES))
     return _Reading(LEGACY_TYPES[kind](field.value, field.path, request), kind, field.path)
 
 
@@ -367,7 +348,7 @@ LEGACY_TYPES: dict[str, Callable[[JsonValue, str, _Request], Constraint]] = {
 
 
 def _any_object(value: JsonValue, path: str, _request: _Request) -> AnyJson | None:
-    return AnyJson(object_only=True) if _flag(value, path) else None
+    return AnyJson(object_only=True) if read_boolean(value, path) else None
 
 
 STRUCTURED_KINDS: dict[str, Callable[[JsonValue, str, _Request], Constraint | None]] = {
@@ -383,7 +364,7 @@ _STRUCTURED_KNOBS = ("backend", "_backend", "_backend_was_auto", "disable_fallba
 
 def _read_structured_outputs(field: _Field, request: _Request) -> _Reading:
     """vLLM's: exactly one kind, and options for it beside it."""
-    entries = {name: value for name, value in _object(field.value, field.path).items() if value is not None}
+    entries = {name: value for name, value in read_object(field.value, field.path).items() if value is not None}
     readings = []
     for name, value in entries.items():
         path = f"{field.path}.{name}"
@@ -413,9 +394,9 @@ def _structured_options(entries: JsonObject, path: str, request: _Request) -> tu
     if "whitespace_pattern" in entries:
         pattern = _regex(entries["whitespace_pattern"], f"{path}.whitespace_pattern", request).pattern
         options.append(("whitespace_pattern", pattern))
-    if _flag(entries.get("disable_any_whitespace", False), f"{path}.disable_any_whitespace"):
+    if read_boolean(entries.get("disable_any_whitespace", False), f"{path}.disable_any_whitespace"):
         options.append(("whitespace", "compact"))
-    if _flag(entries.get("disable_additional_properties", False), f"{path}.disable_additional_properties"):
+    if read_boolean(entries.get("disable_additional_properties", False), f"{path}.disable_additional_properties"):
         options.append(("closed_objects", True))
     return tuple(options)
 
@@ -424,7 +405,7 @@ def _structured_options(entries: JsonObject, path: str, request: _Request) -> tu
 
 
 def _read_response_format(field: _Field, request: _Request) -> _Reading | None:
-    value = _object(field.value, field.path)
+    value = read_object(field.value, field.path)
     kind = value.get("type")
     if kind is None:
         raise BadRequest(f"{field.path}.type is missing", param=f"{field.path}.type")
@@ -457,7 +438,7 @@ def _format_json_schema(value: JsonObject, path: str, request: _Request) -> _Rea
         wrapper, inner = value, path
     if wrapper is None:
         raise BadRequest(f"{inner} is missing", param=inner)
-    schema = _object(wrapper, inner).get("schema")
+    schema = read_object(wrapper, inner).get("schema")
     if schema is None:
         raise BadRequest(f"{inner}.schema is missing", param=f"{inner}.schema")
     return _Reading(_schema(schema, f"{inner}.schema", request), "json_schema", f"{inner}.schema")
@@ -507,7 +488,7 @@ def _read_options(request: _Request) -> CompileOptions:
     options = CompileOptions()
     if (field := request.get("whitespace")) is not None:
         words: tuple[Whitespace, ...] = ("default", "compact", "spaced", "flexible")
-        options = replace(options, whitespace=cast(Whitespace, _word(field.value, field.path, words)))
+        options = replace(options, whitespace=cast(Whitespace, read_one_of(field.value, field.path, words)))
     for name in _WHITESPACE_PATTERNS:
         if (field := request.get(name)) is not None:
             options = replace(options, whitespace_pattern=_regex(field.value, field.path, request).pattern)
@@ -528,7 +509,7 @@ def _whitespace_param(request: _Request) -> str:
 
 def _read_flag(name: str, request: _Request) -> bool:
     field = request.get(name)
-    return field is not None and _flag(field.value, field.path)
+    return field is not None and read_boolean(field.value, field.path)
 
 
 # ---- the tables

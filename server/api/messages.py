@@ -7,10 +7,10 @@ from typing import Literal
 
 from converters.constraint import JsonValue
 from server.api.openai_shape import content_text, parse_arguments
-from server.api.values import missing, read_list, read_object, read_optional_text, read_text, read_word
 from server.chat.types import JsonObject, Message, ToolCallPart
 from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
+from server.values import missing, read_list, read_object, read_optional_text, read_text, read_word
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: dict[str, Role] = {

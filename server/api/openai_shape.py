@@ -15,11 +15,11 @@ from starlette.responses import Response
 from converters.constraint import JsonValue
 from server.api.respond import error_response
 from server.api.sse import frame
-from server.api.values import read_object, read_text
 from server.chat.types import Usage
 from server.errors import ServerError, UnsupportedParameter, wrong_type
 from server.json_text import InvalidJson, dump_json, parse_json_text
 from server.settings import RequestLimits
+from server.values import read_object, read_text
 
 _ERROR_TYPES = {429: "rate_limit_error", 503: "unavailable_error"}
 DONE = b"data: [DONE]\n\n"

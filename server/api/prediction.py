@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from server.api.openai_shape import content_text
-from server.api.values import read_object, read_text
 from server.chat.types import JsonObject
 from server.errors import UnsupportedParameter
+from server.values import read_object, read_text
 
 
 def decode_prediction(body: JsonObject) -> str:

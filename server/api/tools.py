@@ -12,13 +12,13 @@ from typing import cast
 
 from converters.constraint import FreeText, JsonValue, Lark, Regex, Tool, ToolInput
 from server.api.fields import FieldMap
-from server.api.values import read_object, read_text
 from server.chat.tools import function_of_custom
 from server.chat.types import JsonObject, ToolPlace, ToolUse
 from server.constraints import check_json_size, check_size, merge_extra_body, read_options, whitespace_param
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
+from server.values import read_object, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from converters.constraint import JsonValue
 from server.api.fields import FieldMap
-from server.api.values import missing, read_flag, read_object, read_text, read_word
 from server.chat.prompt import join_turns
 from server.chat.types import JsonObject, Message, ToolCallPart
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
+from server.values import missing, read_flag, read_object, read_text, read_word
 
 BILLING_LINE = "x-anthropic-billing-header:"
 """Claude Code begins its system prompt with a line of this, and a hash in it that differs in every request: left there, no

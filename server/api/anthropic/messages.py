@@ -17,12 +17,12 @@ from server.api.anthropic.wire import MessageFields
 from server.api.fields import read_merged, template_kwargs
 from server.api.sse import frame
 from server.api.tools import with_options
-from server.api.values import missing, parse_call
 from server.chat import types
 from server.chat.types import Event, GenerateRequest, JsonObject, Usage
 from server.constraints import merge_extra_body, read_constraint
 from server.errors import ServerError, UnsupportedParameter
 from server.settings import RequestLimits
+from server.values import missing, parse_call
 
 
 def decode_request(body: JsonObject, limits: RequestLimits, is_counted: bool = False) -> tuple[GenerateRequest, MessageFields]:

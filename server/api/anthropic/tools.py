@@ -10,11 +10,11 @@ from dataclasses import replace
 from converters.constraint import Tool
 from server.api.fields import FieldMap
 from server.api.tools import GivenTool, listed_tools, only, tool_name, use_of
-from server.api.values import missing, read_flag, read_object, read_text, read_word
 from server.chat.types import JsonObject, ToolUse
 from server.errors import BadRequest, UnsupportedParameter
 from server.json_text import dump_json
 from server.settings import RequestLimits
+from server.values import missing, read_flag, read_object, read_text, read_word
 
 SCHEMA = "input_schema"
 

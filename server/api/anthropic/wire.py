@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from server.api.fields import Boolean, Fields, Integer, SamplerFields, StopStrings, String
-from server.api.values import missing
+from server.values import missing
 
 
 def _object(value: object) -> object:

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from server.api.body import read_decoded
 from server.api.fields import read_model_name
 from server.api.respond import json_response
-from server.api.values import missing
 from server.chat.types import JsonObject
+from server.values import missing
 
 router = APIRouter()
 

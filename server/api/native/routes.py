@@ -14,12 +14,12 @@ from server.api.interrupt import run_interruptibly
 from server.api.native import inspect, loading, metrics
 from server.api.respond import json_response
 from server.api.tools import decode_tool_use
-from server.api.values import missing
 from server.chat.report import report
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject
 from server.constraints import EXCLUSIVE_FIELDS, GUIDED_FIELDS, check_size, read_constraint
 from server.errors import BadRequest, wrong_type
 from server.settings import RequestLimits
+from server.values import missing
 
 router = APIRouter()
 for part in (metrics, inspect, loading):

@@ -13,11 +13,11 @@ from server.api.lines import MEDIA_TYPE, Line, frame
 from server.api.logprobs import encode_logprobs
 from server.api.respond import error_response, named_message
 from server.api.timestamp import timestamp
-from server.api.values import parse_call
 from server.chat import types
 from server.chat.types import Completion, Event, FinishReason, TokenLogprobs, ToolCall, Usage
 from server.errors import ServerError
 from server.json_text import dump_json
+from server.values import parse_call
 
 
 @dataclass(slots=True)

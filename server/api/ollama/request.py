@@ -8,7 +8,6 @@ from typing import Literal
 from converters.constraint import JsonValue
 from server.api.ollama.wire import PLACES, RequestFields, constraint_fields, read_options, read_request
 from server.api.tools import choose, listed_tools, tool
-from server.api.values import read_list, read_object, read_string, read_text, read_word
 from server.chat.embedding import EmbedRequest
 from server.chat.reasoning import parse_effort
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message, Prompt, TextPrompt, ToolCallPart, ToolUse
@@ -16,6 +15,7 @@ from server.constraints import merge_extra_body, read_constraint
 from server.constraints import read_options as read_compile_options
 from server.errors import BadRequest, UnsupportedParameter
 from server.settings import RequestLimits
+from server.values import read_list, read_object, read_string, read_text, read_word
 
 _ROLES: dict[str, Literal["system", "user", "assistant", "tool"]] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",

@@ -9,9 +9,9 @@ from pydantic_core import PydanticCustomError
 
 from server.api.duration import Period
 from server.api.fields import Boolean, Fields, Integer, Number, SamplerFields, StopStrings, String, TokenIds, read_merged
-from server.api.values import read_object
 from server.chat.types import JsonObject
 from server.constraints import NESTED, merge_extra_body
+from server.values import read_object
 
 PLACES = (*NESTED, "options")
 """Where else a constraint's fields may stand: Open WebUI puts a model's own parameters into `options`."""

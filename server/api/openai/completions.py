@@ -16,12 +16,12 @@ from server.api.openai.wire import CompletionFields
 from server.api.openai_shape import DONE, Envelope, encode_usage, error_frame
 from server.api.respond import Answer
 from server.api.sse import COMMENT, frame
-from server.api.values import missing
 from server.chat import types
 from server.chat.fold import keep_best
 from server.constraints import merge_extra_body, read_constraint
 from server.errors import BadRequest, ServerError
 from server.settings import RequestLimits
+from server.values import missing
 
 MAX_PROMPTS = 2048
 

@@ -12,11 +12,11 @@ from converters.constraint import JsonValue
 from server.api.bounded import BoundedStore
 from server.api.flat_tools import joined_name
 from server.api.openai_shape import content_text, draw_id, parse_arguments
-from server.api.values import read_object, read_text, read_word
 from server.chat.types import JsonObject, Message, ToolCallPart
 from server.errors import BadRequest, UnsupportedParameter, wrong_type
 from server.json_text import dump_json
 from server.settings import RequestLimits
+from server.values import read_object, read_text, read_word
 
 Role = Literal["system", "user", "assistant"]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

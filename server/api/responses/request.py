@@ -10,13 +10,13 @@ from server.api.fields import FieldMap, template_kwargs
 from server.api.flat_tools import Names, decode_flat_tools
 from server.api.responses.fields import ResponseFields, read_response_fields
 from server.api.responses.items import Item, ItemReader, Kept
-from server.api.values import read_object
 from server.chat.history import join_pieces
 from server.chat.reasoning import parse_effort
 from server.chat.types import ChatPrompt, GenerateRequest, JsonObject, Message
 from server.constraints import merge_extra_body, read_constraint
 from server.errors import BadRequest
 from server.settings import RequestLimits
+from server.values import read_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from server.api.body import read_decoded
 from server.api.fields import Integer, ModelFields, String, read_fields
 from server.api.inputs import read_inputs
 from server.api.interrupt import run_interruptibly
-from server.api.values import missing
 from server.chat.embedding import Embeddings, EmbedRequest, embed, floats
 from server.chat.types import JsonObject
 from server.json_text import dump_json
+from server.values import missing
 
 router = APIRouter()
 

@@ -14,10 +14,10 @@ from server.api.body import read_decoded
 from server.api.fields import Boolean, Integer, ModelFields, String, read_fields
 from server.api.interrupt import run_interruptibly
 from server.api.respond import json_response
-from server.api.values import missing
 from server.chat.embedding import Ranking, RankRequest, rank
 from server.chat.types import JsonObject
 from server.errors import BadRequest, wrong_type
+from server.values import missing
 
 router = APIRouter()
 

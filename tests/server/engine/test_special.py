@@ -37,9 +37,9 @@ def test_the_tokens_are_those_of_the_whole_text(kind: str, request: pytest.Fixtu
     for text in (TURN * 700, "the cat " * 900, "  " + TURN * 300 + " the <|im_end", "<|im_end|>" * 900):
         for add_special in (False, True):
             assert vocabulary.tokenize(text, add_special, True) == vocabulary._tokenize(text, add_special, True)
-    begun = time.monotonic()
+    begun = time.process_time()  # not the clock: what else the machine does is no fault of the server
     vocabulary.tokenize("<|im_start|>a" * 10_000, True, True)
-    assert time.monotonic() - begun < 3
+    assert time.process_time() - begun < 3
 
 
 def test_a_prompt_that_cannot_fit_is_refused_untokenized(monkeypatch: pytest.MonkeyPatch) -> None:

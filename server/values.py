@@ -26,6 +26,20 @@ def read_string(value: JsonValue, path: str) -> str:
     return value
 
 
+def read_boolean(value: JsonValue, path: str) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise wrong_type(path, "a boolean", value)
+    return value
+
+
+def read_one_of(value: JsonValue, path: str, words: Sequence[str]) -> str:
+    """One of these texts."""
+    if not isinstance(value, str) or value not in words:
+        raise BadRequest(f"{path} must be one of {', '.join(words)}, not {dump_json(value)}", param=path, code="invalid_value")
+    return value
+
+
 def read_text(owner: JsonObject, name: str, path: str, default: str | None = None) -> str:
     """The text `name` of the object at `path`; null and absent are the default, if there is one."""
     text = owner.get(name)
@@ -44,20 +58,13 @@ def read_optional_text(owner: JsonObject, name: str, path: str) -> str | None:
 def read_flag(owner: JsonObject, name: str, path: str, default: bool = False) -> bool:
     """The boolean `name` of the object at `path`; null and absent are the default."""
     flag = owner.get(name)
-    if flag is not None and not isinstance(flag, bool):
-        raise wrong_type(f"{path}.{name}", "a boolean", flag)
-    return default if flag is None else flag
+    return default if flag is None else read_boolean(flag, f"{path}.{name}")
 
 
 def read_word(owner: JsonObject, name: str, path: str, words: Sequence[str], default: str | None = None) -> str:
     """The text `name` of the object at `path`, one of `words`; null and absent are the default, if there is one."""
     value = owner.get(name)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, str) or value not in words:
-        message = f"{path}.{name} must be one of {', '.join(words)}, not {dump_json(value)}"
-        raise BadRequest(message, param=f"{path}.{name}", code="invalid_value")
-    return value
+    return default if value is None and default is not None else read_one_of(value, f"{path}.{name}", words)
 
 
 def missing(path: str) -> BadRequest:
