@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Barrier, Thread
 
 from converters.automata import Dfa, of_length, of_string
-from converters.automata.kept import kept_automata
+from converters.automata.kept import Kept, kept_automata
 
 
 def test_made_once() -> None:
@@ -70,3 +70,12 @@ def test_two_threads_that_make_the_same_one_count_it_once() -> None:
     alone = kept_automata(max_size=100)
     alone.get("five", lambda: of_length(5, 5))
     assert kept.size == alone.size > 0
+
+
+def test_anything_can_be_kept_by_its_size() -> None:
+    kept = Kept[str](max_size=100, size_of=len)
+    for n in range(30):
+        assert kept.get(n, lambda n=n: str(n) * 4) == str(n) * 4  # type: ignore[misc]
+        assert kept.size <= 100
+    assert kept.get("long", lambda: "x" * 11) == "x" * 11
+    assert kept.get("long", lambda: "y" * 11) == "y" * 11  # more than a tenth is made again
