@@ -60,7 +60,7 @@ class ModelDetails:
     """A model's files. Of a split model, `path` is the first part, and sizes are those of all parts.
 
     digest: a sha256 in hex; without a known one, of where the file is, its size and its time, which tells files apart.
-    modified_s: seconds since 1970. metadata: the GGUF's, without vocabularies.
+    modified_s: seconds since 1970. metadata: the GGUF's, without vocabularies. infill_markers: those that its vocabulary has.
     """
 
     path: Path
@@ -69,6 +69,7 @@ class ModelDetails:
     digest: str
     n_params: int
     metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    infill_markers: frozenset[str] = frozenset()
 
     @property
     def architecture(self) -> str:

@@ -31,10 +31,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "converters.tools": ("converters.jsonschema", "converters.regex", "converters.automata", "converters.grammar"),
     "server.engine": ("converters.grammar",),
-    "server.models": ("server.engine.client", "server.engine.messages", "server.metrics", "server.model_status"),
+    "server.models": (
+        *("server.engine.client", "server.engine.messages"),
+        *("server.infill_form", "server.metrics", "server.model_status"),
+    ),
     "server.chat": (
         *("server.engine.client", "server.engine.messages", "server.constraints", "server.compile"),
-        *("server.metrics", "server.model_status", "converters"),
+        *("server.infill_form", "server.metrics", "server.model_status", "converters"),
     ),
     "server.api": (
         *("server.chat", "server.constraints", "server.metrics", "server.model_status", "server.values"),
@@ -43,6 +46,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "server.compile": ("server.chat.constraint", "server.engine.channel", "server.engine.worker", "converters"),
     "server.bench": (),
     "server.constraints": ("converters", "server.chat.types", "server.values"),
+    "server.infill_form": (),
     "server.values": ("converters.constraint", "server.chat.types"),
     "server.model_status": ("server.engine.messages",),
     "server.metrics": (),

@@ -6,9 +6,8 @@ from server.chat.profile import tells_of_thinking
 from server.chat.prompt import can_think
 from server.chat.templates import CHATML, TEMPLATES
 from server.chat.tools import codec_of
+from server.infill_form import form_of
 from server.model_status import ModelStatus
-
-_FILLS_MIDDLES = {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"}
 
 
 def capabilities(status: ModelStatus) -> tuple[str, ...]:
@@ -28,7 +27,7 @@ def capabilities(status: ModelStatus) -> tuple[str, ...]:
         "completion": True,
         "tools": codec_of(status.codec, template) is not None,
         "thinking": can_think(template) or tells_of_thinking(template),
-        "insert": not _FILLS_MIDDLES.isdisjoint(details.metadata),
+        "insert": form_of(details.infill_markers) is not None,
         "embedding": details.is_embedder,
     }
     return tuple(name for name, does_hold in holds.items() if does_hold)

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from server.chat.model import LoadedModel
 from server.chat.types import GenerateRequest, TextPrompt, TokenPrompt
 from server.engine.client import EngineClient
 from server.errors import BadRequest, UnsupportedParameter
-
-
-@dataclass(frozen=True, slots=True)
-class InfillForm:
-    """The tokens around the two texts, by name. `is_suffix_first`: the text after comes before the other one."""
-
-    prefix: str
-    suffix: str
-    middle: str | None
-    is_suffix_first: bool = False
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """All of them."""
-        return tuple(marker for marker in (self.prefix, self.suffix, self.middle) if marker is not None)
-
-
-FORMS: tuple[InfillForm, ...] = (
-    InfillForm("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen Coder, CodeGemma
-    InfillForm("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
-    InfillForm("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
-    InfillForm("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
-    InfillForm("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
-    InfillForm("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    InfillForm("[PREFIX]", "[SUFFIX]", None, is_suffix_first=True),  # Codestral
-)
-"""The first whose markers are all tokens of the vocabulary counts."""
+from server.infill_form import FORMS, InfillForm
 
 
 async def with_suffix(request: GenerateRequest, model: LoadedModel) -> GenerateRequest:

@@ -16,5 +16,6 @@ def read_details(path: Path, sha256: str | None = None) -> ModelDetails:
     states = [part.stat() for part in parts]
     headers = [read_header(part) for part in parts]
     size, modified_s = sum(state.st_size for state in states), max(state.st_mtime for state in states)
+    first = headers[0].metadata, headers[0].infill_markers
     digest = sha256 or hashlib.sha256(f"{path.name} {size} {modified_s}".encode()).hexdigest()
-    return ModelDetails(path, size, modified_s, digest, sum(header.n_params for header in headers), headers[0].metadata)
+    return ModelDetails(path, size, modified_s, digest, sum(header.n_params for header in headers), *first)

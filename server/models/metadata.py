@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from server.infill_form import MARKERS
 from server.model_status import Scalar
 
 _STRING, _ARRAY = 8, 9
@@ -17,6 +18,7 @@ _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _VERSIONS = (2, 3)
 _LONGEST_KEPT_ARRAY = 512  # numbers; longer ones are vocabularies
 _MOST_DIMENSIONS = 8
+_VOCABULARY = "tokenizer.ggml.tokens"
 
 
 class UnreadableHeader(Exception):
@@ -25,10 +27,14 @@ class UnreadableHeader(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """`metadata` has scalars, and short arrays of numbers as tuples; vocabularies are left out. `n_params` is of this file."""
+    """`metadata` has scalars, and short arrays of numbers as tuples; vocabularies are left out. `n_params` is of this file.
+
+    `infill_markers`: what the vocabulary has of the tokens around a middle that is to be filled.
+    """
 
     metadata: dict[str, Scalar | tuple[Scalar, ...]]
     n_params: int
+    infill_markers: frozenset[str] = frozenset()
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -51,6 +57,7 @@ class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._at = 0
+        self._markers: frozenset[str] = frozenset()
 
     def header(self) -> GgufHeader:
         if self._data[:4] != b"GGUF":
@@ -62,10 +69,20 @@ class _Reader:
         metadata: dict[str, Scalar | tuple[Scalar, ...]] = {}
         for _ in range(n_pairs):
             key = self._string()
+            begin = self._at
             value = self._value(self._integer("<I"))
             if value is not None:
                 metadata[key] = value
-        return GgufHeader(metadata, sum(self._tensor_size() for _ in range(n_tensors)))
+            elif key == _VOCABULARY:
+                self._markers = self._markers_in(begin, self._at)
+        return GgufHeader(metadata, sum(self._tensor_size() for _ in range(n_tensors)), self._markers)
+
+    def _markers_in(self, begin: int, end: int) -> frozenset[str]:
+        """The markers among the strings that stand there, each after its length."""
+        spelled = {marker: marker.encode() for marker in MARKERS}
+        return frozenset(
+            marker for marker, text in spelled.items() if self._data.find(struct.pack("<Q", len(text)) + text, begin, end) >= 0
+        )
 
     def _unpack(self, form: str) -> Scalar:
         (value,) = struct.unpack_from(form, self._data, self._at)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from server.chat.capability import capabilities
+from server.infill_form import FORMS, InfillForm
 from server.model_status import ModelStatus
 from tests.server.fakes import DETAILS
 
@@ -21,7 +22,7 @@ UNKNOWN = "{{ tools }}<|call_a_tool|>"
         ({"tokenizer.chat_template": HERMES}, {}, ("completion", "tools")),
         ({"tokenizer.chat_template": HERMES + "{{ enable_thinking }}"}, {}, ("completion", "tools", "thinking")),
         ({"tokenizer.chat_template": HERMES + "<think></think>"}, {}, ("completion", "tools", "thinking")),
-        ({"tokenizer.ggml.fim_pre_token_id": 5}, {}, ("completion", "tools", "insert")),
+        ({"tokenizer.ggml.fim_pre_token_id": 5}, {}, ("completion", "tools")),
         ({"tokenizer.chat_template": UNKNOWN}, {}, ("completion",)),
         ({"tokenizer.chat_template": UNKNOWN}, {"codec": "hermes"}, ("completion", "tools")),
         ({"tokenizer.chat_template": UNKNOWN}, {"template": "chatml"}, ("completion", "tools")),
@@ -34,6 +35,13 @@ UNKNOWN = "{{ tools }}<|call_a_tool|>"
 def test_capabilities(metadata: dict[str, Any], line: dict[str, Any], expected: tuple[str, ...]) -> None:
     details = replace(DETAILS, metadata={**DETAILS.metadata, **metadata})
     assert capabilities(ModelStatus("m", "m.gguf", "ready", details, **line)) == expected
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.prefix for form in FORMS])
+def test_what_fills_middles_is_said_to(form: InfillForm) -> None:
+    for markers, expected in ((form.markers, True), (form.markers[1:], False)):
+        details = replace(DETAILS, infill_markers=frozenset(markers))
+        assert ("insert" in capabilities(ModelStatus("m", "m.gguf", "ready", details))) == expected
 
 
 def test_nothing_is_known_of_a_model_that_is_not_here() -> None:

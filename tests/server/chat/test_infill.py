@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from server.chat.infill import FORMS, InfillForm
 from server.engine.client import LocalClient
 from server.engine.llama import LlamaBackend
 from server.engine.messages import ModelSpec
+from server.infill_form import FORMS, InfillForm, form_of
+from server.models.details import read_details
 from tests.server.fakes import FakeEngine, Served, serve
 from tests.tiny_models import TinyModel, write_tiny_model
 
@@ -78,6 +79,8 @@ async def test_a_real_vocabulary(tmp_path: Path) -> None:
     """Markers that a prompt spells are text, and no markers."""
     form = FORMS[0]
     path = write_tiny_model(tmp_path / "coder.gguf", TinyModel(controls=("<|im_end|>", *form.markers)))
+    assert form_of(read_details(path).infill_markers) is form, "the file tells what the model can do"
+    assert not read_details(write_tiny_model(tmp_path / "other.gguf", TinyModel())).infill_markers
     client = LocalClient(LlamaBackend(ModelSpec(str(path), n_ctx=256, n_threads=1)))
     await client.start()
     try:

@@ -27,9 +27,16 @@ class SlowManager(FakeManager):
         return await FakeManager.engine(self, name)
 
 
-async def test_it_asks_again() -> None:
-    manager = SlowManager(FakeEngine(), n_refusals=1, retry_after_s=1)
+async def test_it_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("server.chat.patience.asyncio.sleep", pause)
+    manager = SlowManager(FakeEngine(), n_refusals=2, retry_after_s=1)
     assert (await wait_for_model(manager, "fake", 5)).name == "fake"
+    assert pauses == [1, 1]
 
 
 async def test_not_for_ever() -> None:
