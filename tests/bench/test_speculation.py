@@ -17,7 +17,7 @@ from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
 from server.engine.messages import EngineRequest, Finished, ModelSpec, Sampling
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
 STORY = "Tell me a long story about a dragon and a lighthouse keeper."
 TEXT = (
@@ -74,7 +74,8 @@ def free(n_clients: int, seed: int) -> list[EngineRequest]:
 
 
 def copies(n_clients: int, seed: int) -> list[EngineRequest]:
-    texts = [COPIES[(seed + i) % len(COPIES)] for i in range(n_clients)]
+    """The same for all clients: where one ends before the others these share their decodes with fewer."""
+    texts = [f"[{i}] {COPIES[seed % len(COPIES)]}" for i in range(n_clients)]
     return [
         EngineRequest(i, chat(text), max_tokens=160, sampling=Sampling(seed=seed + i, temperature=0.0, ignore_eos=True))
         for i, text in enumerate(texts)
