@@ -95,10 +95,17 @@ def test_raises_nothing_but_conversion_errors_and_in_time(constraint: Constraint
     assert time.process_time() - started < 3.0  # the limit is 2 s
 
 
-@pytest.mark.parametrize("text", ['root ::= ("a" | "a" root | root root)*', "root ::= (x? x?){3,20}\nx ::= [a-c] x? | x x"])
-def test_an_ambiguous_grammar_is_refused(text: str) -> None:
+AMBIGUOUS = [
+    Gbnf('root ::= ("a" | "a" root | root root)*'),
+    Gbnf("root ::= (x? x?){3,20}\nx ::= [a-c] x? | x x"),
+    Lark('start: C x "//"\nx: "b"i /[ab]/ "/" | x start~1..400 y~2\ny: "b"i~0..2 "a"\nC: /a+/\n'),  # doubles in 40 characters
+]
+
+
+@pytest.mark.parametrize("constraint", AMBIGUOUS, ids=range(len(AMBIGUOUS)))
+def test_an_ambiguous_grammar_is_refused(constraint: Constraint) -> None:
     with pytest.raises(LimitExceeded, match="ambiguous") as caught:
-        compile_constraint(Gbnf(text))
+        compile_constraint(constraint)
     assert caught.value.limit == "grammar_ambiguity"
 
 

@@ -68,6 +68,7 @@ _N_DEEP = 12  # turns that make a recursion deep
 _MAX_LOOP = 12
 _N_SYMBOLS = 14
 _N_GREEDY = 160
+_MAX_CLIMB = 1000
 _MAX_DEEP = 10
 _LONGER = (600, 300, 120, 600, 1500, 300, 120, 600, 300, 2500)
 _MAX_ROUNDS = 300
@@ -284,9 +285,10 @@ class _Search:
             self.climb(stacks, _N_GREEDY // 3)
 
     def climb(self, start: Stacks, n_steps: int, wander: float = 0.0) -> None:
-        """To the successor with the most stacks and ways, now and then to another one."""
+        """To the successor with the most stacks and ways, now and then another; as far again while the stacks get more."""
         stacks = start
-        for n in range(n_steps):
+        n, most = 0, len(start)
+        while n < n_steps:
             self.spend()
             if n % WINDOW == 0:
                 stacks = self.fresh(stacks)
@@ -297,6 +299,9 @@ class _Search:
                 stacks = self.rng.choice(after)
             else:
                 stacks = max(after, key=lambda reached: (len(reached), sum(reached.values()), self.rng.random()))
+            n += 1
+            if n == n_steps < _MAX_CLIMB and len(stacks) > most:
+                n_steps, most = 2 * n_steps, len(stacks)
 
     def walk_sentences(self, start: Stacks) -> None:
         """Along the longest of many: recursion shows itself there."""
