@@ -56,6 +56,6 @@ def test_lark(text: str) -> None:
 @pytest.mark.parametrize("piece", ["a", "{", "a{", " ", "#", "a [ ", "a\n", "_", "\n", "a{}", "a.", "//", "?!"])
 def test_takes_linear_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     detect_grammar_kind(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
