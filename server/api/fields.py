@@ -12,7 +12,7 @@ from dataclasses import fields as dataclass_fields
 from decimal import Decimal
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from converters.constraint import JsonValue
@@ -103,16 +103,6 @@ def _on_length(value: object) -> str:
     return str(value)
 
 
-def _without_end(value: object) -> object:
-    """-1 tokens at most: llama.cpp's and Ollama's clients say so that there is no bound but the context."""
-    return None if isinstance(value, int | float | Decimal) and value == -1 else value
-
-
-def _most_tokens(least: int) -> WithJsonSchema:
-    bounds = {"type": "integer", "minimum": least, "maximum": 2**31 - 1}
-    return WithJsonSchema({"anyOf": [bounds, {"const": -1}, {"type": "null"}]})
-
-
 def _breakers(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise _wrong("a list of non-empty strings")
@@ -134,10 +124,6 @@ Boolean = Annotated[bool, BeforeValidator(_boolean)]
 String = Annotated[str, BeforeValidator(_string)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=2**31 - 1)]
-MostTokens = Annotated[Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None, BeforeValidator(_without_end), _most_tokens(1)]
-"""A bound on an answer's tokens; -1 is as good as none."""
-MostTokensOrZero = Annotated[Count | None, BeforeValidator(_without_end), _most_tokens(0)]
-"""The same where an answer may have no tokens at all."""
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 TokenIds = Annotated[tuple[int, ...], BeforeValidator(_token_ids)]
 StopStrings = Annotated[tuple[str, ...], BeforeValidator(_stop)]

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from server.api.chat_prompt import PromptFields
-from server.api.fields import Boolean, Integer, MostTokens, MostTokensOrZero, SamplerFields, StopStrings, String
+from server.api.fields import Boolean, Count, Integer, SamplerFields, StopStrings, String
 from server.errors import BadRequest
 
 MAX_CHOICES = 128
@@ -49,8 +49,8 @@ class SamplingFields(SamplerFields):
 class ChatFields(SamplingFields, PromptFields):
     """The scalar fields of /v1/chat/completions."""
 
-    max_tokens: MostTokens = None
-    max_completion_tokens: MostTokens = None
+    max_tokens: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
+    max_completion_tokens: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
     logprobs: Boolean | None = None
     top_logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
     parallel_tool_calls: Boolean | None = None
@@ -59,7 +59,7 @@ class ChatFields(SamplingFields, PromptFields):
 class CompletionFields(SamplingFields):
     """The scalar fields of /v1/completions."""
 
-    max_tokens: MostTokensOrZero = None
+    max_tokens: Count | None = None
     logprobs: Annotated[Integer, Field(ge=0, le=20)] | None = None
     echo: Boolean | None = None
     suffix: String | None = None

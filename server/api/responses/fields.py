@@ -6,17 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import (
-    Boolean,
-    FieldMap,
-    Integer,
-    MostTokens,
-    SamplerFields,
-    StopStrings,
-    String,
-    TemplateFields,
-    read_merged,
-)
+from server.api.fields import Boolean, FieldMap, Integer, SamplerFields, StopStrings, String, TemplateFields, read_merged
 from server.errors import UnsupportedParameter
 
 Include = Literal[
@@ -51,7 +41,7 @@ class ResponseFields(SamplerFields, TemplateFields):
     previous_response_id: String | None = None
     store: Boolean | None = None
     include: tuple[Include, ...] = ()
-    max_output_tokens: MostTokens = None
+    max_output_tokens: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
     max_tool_calls: Annotated[Integer, Field(ge=1)] | None = None
     parallel_tool_calls: Boolean | None = None
     reasoning: Reasoning = Field(default_factory=Reasoning)

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import jsonschema
 import pytest
 
 from server.engine.messages import EngineEvent, EngineRequest, Failed, FailureKind, Finished, FinishReason, TextChunk
@@ -84,30 +83,6 @@ async def test_line_ends_of_unicode_end_no_line() -> None:
 async def test_length_is_told() -> None:
     async with serve(FakeEngine(reason=FinishReason.LENGTH)) as served:
         assert (await served.chat()).json()["choices"][0]["finish_reason"] == "length"
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "name"),
-    [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}, "max_tokens"),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}, "max_completion_tokens"),
-        ("/v1/completions", {"prompt": "hi"}, "max_tokens"),
-        ("/v1/responses", {"input": "hi"}, "max_output_tokens"),
-    ],
-)
-async def test_minus_one_token_is_to_the_end_of_the_context(
-    served: Served, path: str, fields: dict[str, object], name: str
-) -> None:
-    """As llama.cpp's and Ollama's clients say it; OpenAI's own API refuses it."""
-    document = (await served.client.get("/openapi.json")).json()["paths"][path]["post"]["requestBody"]
-    judge = jsonschema.Draft202012Validator(document["content"]["application/json"]["schema"])
-    for value, is_taken in ((-1, True), (-1.0, True), (-2, False), (7, True)):
-        reply = await served.client.post(path, json={**fields, name: value})
-        assert (reply.status_code == 200) == is_taken, value
-        assert judge.is_valid({**fields, name: value}) == is_taken
-        if not is_taken:
-            assert reply.json()["error"]["param"] == name
-    assert [request.max_tokens for request in served.engine.requests] == [None, None, 7]
 
 
 async def test_what_reaches_the_engine(served: Served) -> None:
