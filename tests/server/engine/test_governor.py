@@ -21,6 +21,7 @@ def run(governor: ThreadGovernor, n_steps: int, cost_s: dict[int, float], n_toke
 QUIET = {2: 0.013, 1: 0.022}
 BUSY = {2: 0.100, 1: 0.025}
 CROWDED_BUT_BETTER = {2: 0.020, 1: 0.022}
+STARVED = {2: 3.5, 1: 0.018}  # two spinning threads on one core: each waits for the other to be let go
 
 
 def test_a_quiet_machine_gets_all_threads() -> None:
@@ -57,6 +58,16 @@ def test_steps_that_are_crowded_and_still_better_keep_all_threads() -> None:
 
 def test_a_machine_that_is_busy_from_the_start_is_noticed_too() -> None:
     assert run(ThreadGovernor(2), 40, BUSY).count(1) >= 30
+
+
+def test_one_starved_step_is_enough_and_its_like_are_a_small_part_of_the_time() -> None:
+    governor = ThreadGovernor(2)
+    run(governor, 50, QUIET)
+    chosen = run(governor, 20_000, STARVED)
+    assert chosen[1] == 1
+    starved_s = chosen.count(2) * STARVED[2]
+    assert starved_s <= 0.15 * (starved_s + chosen.count(1) * STARVED[1])
+    assert set(run(governor, 3000, QUIET)[2500:]) == {2}
 
 
 def test_the_servers_own_work_takes_a_thread_at_once_and_teaches_nothing() -> None:
