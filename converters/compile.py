@@ -28,6 +28,7 @@ from converters.grammar.expr import Expr, Grammar, RuleBook
 from converters.grammar.gbnf import print_prepared
 from converters.grammar.graft import Embed, graft
 from converters.grammar.match import build_tables
+from converters.grammar.match.probe import check_sentences
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget, Limits
 from converters.options import CompileOptions, Relaxation, Whitespace
@@ -35,6 +36,8 @@ from converters.options import CompileOptions, Relaxation, Whitespace
 __all__ = [
     "CompileCache", "CompileOptions", "Compiled", "Relaxation", "Stats", "Whitespace", "cache_key", "compile_constraint",
 ]  # fmt: skip
+
+_LARGE = 512 * 1024  # bytes; schemas make few readings, but so large a grammar is made of alternatives that overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ def _compile(constraint: Constraint, options: CompileOptions, budget: Budget, st
         prepared, text_form = with_few_readings(prepared, text_form, budget)
     gbnf = print_prepared(text_form, budget)
     _check_size(gbnf, constraint, options.limits)
+    if len(gbnf) > _LARGE and isinstance(constraint, JsonSchema):
+        check_sentences(text_form, budget)
     budget.check_deadline()
     tables = build_tables(prepared, budget)
     budget.check_deadline()

@@ -25,8 +25,14 @@ from converters import (
     Unsatisfiable,
     compile_constraint,
 )
+from converters import compile as compile_module
 from converters.compile import CompileCache, cache_key
+from converters.grammar.expr import Alt, Grammar, Lit, Ref, Seq
+from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher
+from converters.grammar.match.probe import check_sentences
+from converters.grammar.passes import prepare, printable
+from converters.limits import Budget
 from tests.oracle import Oracle
 
 EVERY_KIND: list[tuple[Constraint, str, str]] = [
@@ -107,6 +113,28 @@ def test_an_ambiguous_grammar_is_refused(constraint: Constraint) -> None:
     with pytest.raises(LimitExceeded, match="ambiguous") as caught:
         compile_constraint(constraint)
     assert caught.value.limit == "grammar_ambiguity"
+
+
+def test_a_large_schema_is_checked_along_its_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Grammar] = []
+    monkeypatch.setattr(compile_module, "check_sentences", lambda form, budget: checked.append(form))
+    compile_constraint(JsonSchema({"type": "integer"}))
+    assert not checked
+    monkeypatch.setattr(compile_module, "_LARGE", 0)
+    compile_constraint(JsonSchema({"type": "integer"}))
+    assert checked
+    compile_constraint(Regex("a+b"))
+    assert len(checked) == 1, "a regex is deterministic whatever its size"
+
+
+def test_the_check_tells_many_readings_from_many_alternatives() -> None:
+    many = "root ::= " + " | ".join(f'"a" [a-z]* "{n}"' for n in range(50))
+    check_sentences(printable(prepare(parse_gbnf(many), Budget()), Budget()), Budget())
+    without_end = Grammar(
+        {"root": Alt((Lit("a"), Seq((Lit("a"), Ref("root"), Ref("root"))), Seq((Lit("a"), Ref("root")))))}, "root"
+    )
+    with pytest.raises(LimitExceeded, match="ambiguous"):
+        check_sentences(without_end, Budget())
 
 
 def test_sizes_are_limited_by_kind() -> None:
