@@ -98,7 +98,7 @@ def reach_of(printable: Grammar, budget: Budget) -> Reach:
 
 
 def check_sentences(printable: Grammar, budget: Budget) -> None:
-    """For a grammar that is written to have few readings, but is too large to be sure of it: walk the longest of many sentences.
+    """For a grammar that is written to have few readings, but too large to be sure of it: walk the longest of many sentences.
 
     Many alternatives that read the same character are no failure there. Raises TooAmbiguous past TOLERABLE. About 0.2 s.
     """
