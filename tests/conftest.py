@@ -44,7 +44,7 @@ def model_oracle(default_model: Path) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def measured_server(default_model: Path) -> Iterator[LiveServer]:
-    """The default model, 16 slots, the server's own choice of threads, and a limit high enough for compiles of two seconds."""
-    limit = "automaton_bytes=1000000000000000000"
-    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", "--limit", limit) as server:
+    """The default model, 16 slots, the server's own choice of threads, and limits high enough for compiles of two seconds."""
+    limits = ("--limit", "automaton_bytes=1000000000000000000", "--limit", "compiled_regex_bytes=1000000000")
+    with LiveServer(default_model, "--parallel", "16", "--ctx", "1024", *limits) as server:
         yield server

@@ -104,7 +104,9 @@ async def test_greedy_goes_on_as_it_should(client: ProcessClient) -> None:
 
 
 async def test_a_long_prompt_does_not_stall_a_running_stream(client: ProcessClient) -> None:
-    running = asyncio.create_task(arrivals_of(client, ask("Write a story.", max_tokens=60, sampling=Sampling(ignore_eos=True))))
+    # long enough for a quick machine, which writes 60 tokens before the long prompt comes
+    story = ask("Write a story.", max_tokens=400, sampling=Sampling(ignore_eos=True))
+    running = asyncio.create_task(arrivals_of(client, story))
     await asyncio.sleep(0.5)
     begun = time.monotonic()
     await texts_of(client, ask("word " * 300, max_tokens=1))
