@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class LiveServer:
         answer: dict[str, Any] = reply.json()
         return answer
 
-    def stream(self, **fields: Any) -> Iterator[tuple[float, Any]]:
+    def stream(self, **fields: Any) -> Generator[tuple[float, Any], None, None]:
         """A stream's events with the time of each, in seconds of the monotonic clock."""
         with self.client.stream("POST", "/v1/chat/completions", json=body(stream=True, **fields)) as reply:
             if reply.status_code != 200:

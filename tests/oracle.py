@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import Literal
+from typing import Any, Literal
 
 from tests.tiny_vocabulary import write_tiny_vocabulary
 
@@ -61,7 +61,8 @@ class Oracle:
         self._folder = tempfile.TemporaryDirectory()
         self._model = str(model) if model else str(write_tiny_vocabulary(Path(self._folder.name) / "tiny.gguf"))
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: Queue[object] = Queue()
+        self._log = ""
+        self._answers: Queue[Any] = Queue()
 
     def __enter__(self) -> Oracle:
         return self
@@ -120,7 +121,7 @@ class Oracle:
 
     # ---- the helper
 
-    def _ask(self, *question: object) -> object:
+    def _ask(self, *question: object) -> Any:
         if self._process is None:
             self._start()
         return self._exchange(question)
@@ -134,7 +135,7 @@ class Oracle:
         Thread(target=_read_answers, args=(self._process, self._answers), daemon=True).start()
         self._exchange(("load", self._model), timeout_s=60.0)
 
-    def _exchange(self, question: tuple[object, ...], timeout_s: float | None = None) -> object:
+    def _exchange(self, question: tuple[object, ...], timeout_s: float | None = None) -> Any:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -166,7 +167,7 @@ class Oracle:
         self._process = None
 
 
-def _read_answers(process: subprocess.Popen[bytes], answers: Queue[object]) -> None:
+def _read_answers(process: subprocess.Popen[bytes], answers: Queue[Any]) -> None:
     """Hand answers over as they come; None when the process has ended."""
     assert process.stdout is not None
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):

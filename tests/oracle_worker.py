@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import llama_cpp as llama
 
@@ -42,8 +42,9 @@ class Judge:
             for token, piece in reversed(list(enumerate(self.pieces)))
             if piece and not llama.llama_vocab_get_attr(self.vocab, token) & control
         }
-        self._candidate = (llama.llama_token_data * 1)()
-        self._candidates = llama.llama_token_data_array(data=self._candidate, size=1, selected=-1, sorted=False)
+        only = (llama.llama_token_data * 1)()
+        self._candidate: Any = only[0]  # its fields are declared as C types, and take Python's
+        self._candidates = llama.llama_token_data_array(data=only, size=1, selected=-1, sorted=False)
 
     def _piece(self, token: int) -> bytes:
         buffer = ctypes.create_string_buffer(512)
@@ -85,11 +86,11 @@ class Judge:
                 llama.llama_sampler_free(made)
 
     def allows(self, sampler: object, token: int) -> bool:
-        self._candidate[0].id = token
-        self._candidate[0].logit = 1.0
+        self._candidate.id = token
+        self._candidate.logit = 1.0
         self._candidates.size = 1
         llama.llama_sampler_apply(sampler, ctypes.byref(self._candidates))
-        return not math.isinf(self._candidate[0].logit)
+        return not math.isinf(self._candidate.logit)
 
     def walk(self, sampler: object, tokens: list[int], length: int) -> Walk:
         n_bytes = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -56,8 +57,8 @@ def test_together_is_faster_than_in_turn(measured_server: LiveServer, entries: l
     compile_all(measured_server, entries)
     ratios = []
     for number in range(3):  # no two requests have the same prompt
-        alone = _rate(entries, lambda number=number: run_in_turn(measured_server, f"to {number}: write.", entries))
-        together = _rate(entries, lambda number=number: run_together(measured_server, f"and {number}: write.", entries))
+        alone = _rate(entries, partial(run_in_turn, measured_server, f"to {number}: write.", entries))
+        together = _rate(entries, partial(run_together, measured_server, f"and {number}: write.", entries))
         ratios.append(together / alone)
         print(f"\none after another {alone:.1f} tok/s, together {together:.1f} tok/s, ratio {ratios[-1]:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")

@@ -201,8 +201,13 @@ def test_tools_that_may_be_called(client: Anthropic) -> None:
 
 
 def test_joined_partial_json_parses(client: Anthropic) -> None:
-    schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"], "additionalProperties": False}
-    tools = [{"name": "run", "input_schema": schema}]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"code": {"type": "string"}},
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+    tools: list[ToolParam] = [{"name": "run", "input_schema": schema}]
     with client.messages.stream(
         model="default",
         max_tokens=64,
@@ -273,7 +278,9 @@ def test_thinking_comes_back(thinker: Anthropic) -> None:
     first = create(thinker, max_tokens=64, thinking={"type": "enabled", "budget_tokens": 20}, seed=60)
     messages = [*MESSAGES, {"role": "assistant", "content": first.content}, *MESSAGES]
     second = create(thinker, max_tokens=64, thinking={"type": "adaptive", "display": "omitted"}, messages=messages, seed=60)
-    assert (second.content[0].type, second.content[0].thinking) == ("thinking", "")
+    thought = second.content[0]
+    assert thought.type == "thinking"
+    assert thought.thinking == ""
 
 
 @pytest.mark.parametrize("send", [create, stream])

@@ -181,7 +181,7 @@ def test_a_forced_call(client: OpenAI, temperature: float) -> None:
     for choice in completion.choices:
         assert choice.finish_reason == "tool_calls"
         assert choice.message.content is None
-        (call,) = choice.message.tool_calls or ()
+        (call,) = choice.message.tool_calls or []
         assert call.type == "function"
         assert call.function.name == "get_weather"
         arguments = json.loads(call.function.arguments)
@@ -198,7 +198,7 @@ def test_a_forced_call_streamed(client: OpenAI) -> None:
             pass
         (choice,) = stream.get_final_completion().choices
     assert choice.finish_reason == "tool_calls"
-    (call,) = choice.message.tool_calls or ()
+    (call,) = choice.message.tool_calls or []
     assert set(json.loads(call.function.arguments)) == {"city", "days"}
 
 

@@ -154,7 +154,8 @@ class Judge:
 def _validator(draft: str) -> Any:
     base = DRAFTS[draft]
     check = _is_written_integer if draft == "draft4" else _is_integer
-    exact: Any = validators.extend(base, type_checker=base.TYPE_CHECKER.redefine("integer", check))
+    extend: Callable[..., Any] = validators.extend  # untyped there
+    exact = extend(base, type_checker=base.TYPE_CHECKER.redefine("integer", check))
     exact.evolve = _keeping_exact(exact.evolve)
     return exact
 

@@ -98,13 +98,17 @@ def cases(document: dict[str, Any], n_requests: int, seed: int) -> Iterator[tupl
     """Method, path of the document, and arguments for httpx: some that fit the document, some that don't."""
     import schemathesis
     from schemathesis import GenerationMode
+    from schemathesis.core.result import Ok
 
-    operations = [result.ok() for result in schemathesis.openapi.from_dict(document).get_all_operations()]
+    operations = []
+    for result in schemathesis.openapi.from_dict(document).get_all_operations():
+        assert isinstance(result, Ok), result
+        operations.append(result.ok())
     heavy = [operation for operation in operations if operation.body or operation.path_parameters or operation.query]
     total = sum(_WEIGHTS.get(operation.path, 1) for operation in heavy)
     for operation in operations:
         share = n_requests * _WEIGHTS.get(operation.path, 1) // total if operation in heavy else _N_OTHERS
-        modes = list(GenerationMode) if operation.body else [GenerationMode.POSITIVE]  # any text is a fine parameter
+        modes = list(GenerationMode) if operation.body else [GenerationMode("positive")]  # any text is a fine parameter
         for mode in modes:
             for case in draw(operation.as_strategy(generation_mode=mode), max(1, -(-share // len(modes))), seed):
                 arguments = case.as_transport_kwargs(base_url="http://127.0.0.1:8080")
@@ -137,7 +141,7 @@ def narrow(body: dict[str, Any], rng: random.Random, *, needs_constraint: bool) 
 
 def narrowed(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """A document that asks for less."""
-    copy = json.loads(json.dumps(document))
+    copy: dict[str, Any] = json.loads(json.dumps(document))
     for path, operations in copy["paths"].items():
         for operation in operations.values():
             if "requestBody" in operation:

@@ -78,8 +78,8 @@ def main(step: int, n: int) -> None:
                 print(entry["id"], "can't be judged", repr(error)[:200], sep="\t", flush=True)
                 continue
             n_schemas, n_sentences, n_violations = n_schemas + 1, n_sentences + n, n_violations + len(bad)
-            for text, error in bad[:2]:
-                print(entry["id"], error, text[:200], sep="\t", flush=True)
+            for text, reason in bad[:2]:
+                print(entry["id"], reason, text[:200], sep="\t", flush=True)
         if n_schemas % 500 == 0:
             print(f"{n_schemas} schemas so far, {n_violations} violations", flush=True)
     print(f"{n_schemas} schemas, {n_sentences} sentences, {n_violations} violations, {n_unjudged} schemas can't be judged")

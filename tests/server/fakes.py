@@ -291,11 +291,11 @@ async def serve(
     engine: FakeEngine | None = None,
     settings: Settings | None = None,
     compiler: InlineCompiler | None = None,
-    **manager: str,
+    template: str | None = None,
 ) -> AsyncIterator[Served]:
     """`compiler`: one that remembers what other servers have compiled."""
     engine = engine or FakeEngine()
-    app = create_app(settings or Settings(), FakeManager(engine, **manager), compiler or InlineCompiler())
+    app = create_app(settings or Settings(), FakeManager(engine, template=template), compiler or InlineCompiler())
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

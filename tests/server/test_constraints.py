@@ -16,8 +16,8 @@ from server.errors import BadRequest
 from server.settings import RequestLimits
 
 LIMITS = RequestLimits()
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-TAG = {"tag": "t", "schema": {}}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TAG: dict[str, Any] = {"tag": "t", "schema": {}}
 
 FIELDS: list[tuple[dict[str, Any], Constraint, str, str, str]] = [
     # fields, constraint, source, type, param

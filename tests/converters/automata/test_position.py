@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from converters.automata import random_word
+from converters.automata import Dfa, random_word
 from converters.grammar.expr import RuleBook
 from converters.grammar.match import Matcher
 from converters.grammar.match.tables import lower
@@ -23,6 +23,12 @@ GUESSED = [
 OTHERS = [r"(?:a|aa)+", r"[ab]*a[ab]*", r"(?:ab|a|b)*c?", r"x?y?z?", r"(?:[a-c]{2})*[b-d]", r"", r"a|b|cd", r"[ab]*a[ab]{9}"]
 
 
+def some_word(dfa: Dfa, rng: Random) -> str:
+    word = random_word(dfa, rng)
+    assert word is not None
+    return word
+
+
 def stacks_after(matcher: Matcher, text: str) -> int:
     state = matcher.advance(matcher.start, text)
     return 0 if state is None else len(state.cells)
@@ -34,7 +40,7 @@ def test_the_language_is_the_pattern(pattern: str) -> None:
     grammar = printable(prepare(book.build(lower_regex(pattern, "match", book, Budget())), Budget()))
     matcher, dfa, rng = Matcher(lower(grammar), max_stacks=40), regex_dfa(pattern, "match", Budget()), Random(0)
     for _ in range(60):
-        word = random_word(dfa, rng)
+        word = some_word(dfa, rng)
         at = rng.randrange(len(word) + 1)
         for text in (word, word[:at], word[:at] + rng.choice("ab.-@x1!c") + word[at:], word[:at] + word[at + 1 :], word * 2):
             assert matcher.accepts(text) == dfa.accepts(text), text
@@ -46,5 +52,5 @@ def test_guessing_takes_few_rules(pattern: str) -> None:
     book = RuleBook()
     grammar = printable(prepare(book.build(lower_regex(pattern, "match", book, Budget())), Budget()))
     matcher, dfa, rng = Matcher(lower(grammar), max_stacks=40), regex_dfa(pattern, "match", Budget()), Random(0)
-    assert max(stacks_after(matcher, random_word(dfa, rng)) for _ in range(40)) <= 6
+    assert max(stacks_after(matcher, some_word(dfa, rng)) for _ in range(40)) <= 6
     assert len(grammar.rules) <= dfa.n_states

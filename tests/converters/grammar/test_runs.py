@@ -12,7 +12,7 @@ from converters.grammar.charset import CharSet
 from converters.grammar.expr import EMPTY, Expr, Grammar, Ref, alt, chars, lit, seq
 from converters.grammar.gbnf import print_prepared
 from converters.grammar.gbnf_parser import parse_gbnf
-from converters.grammar.match import Matcher
+from converters.grammar.match import Matcher, State
 from converters.grammar.match.matcher import TooManyStacks
 from converters.grammar.match.tables import lower
 from converters.grammar.passes import prepare, printable
@@ -72,7 +72,7 @@ def stacks(grammar: Grammar, texts: list[str]) -> int:
     """The most stacks that are alive after any beginning of the texts; 200 for more."""
     matcher, most = Matcher(lower(grammar, Budget()), max_stacks=200), 0
     for text in texts:
-        state = matcher.start
+        state: State | None = matcher.start
         for char in text:
             try:
                 state = matcher.advance(state, char)
@@ -108,7 +108,8 @@ def test_a_json_string_has_one_run_alive(constraint: AnyJson | JsonSchema) -> No
     matcher = Matcher(lower(form, Budget()), max_stacks=100)
     state = matcher.start
     for i, char in enumerate(text):
-        state = matcher.advance(state, char)
-        assert state is not None
+        following = matcher.advance(state, char)
+        assert following is not None
+        state = following
         assert len(state.cells) <= (6 if i > 8 else 12), text[:i]
     assert len(state.cells) == 4  # a run, another character, an escape, the end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,10 @@ PLAIN = [word for word in WORDS if word.isascii() and '"' not in word]
 def matcher(declared: list[str], required: list[str]) -> Matcher:
     """Strings under the declared keys, integers under all others."""
     properties = {key: {"type": "string"} for key in declared}
-    schema = {"type": "object", "properties": properties, "additionalProperties": {"type": "integer"}, "required": required}
+    others = {"type": "integer"}
+    schema: dict[str, Any] = {
+        "type": "object", "properties": properties, "additionalProperties": others, "required": required,
+    }  # fmt: skip
     return Matcher.from_tables(compile_constraint(JsonSchema(schema)).tables)
 
 

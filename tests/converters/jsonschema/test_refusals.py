@@ -60,7 +60,7 @@ def test_refusals(schema: Any, error: type[ConversionError], path: str | None) -
 
 
 def test_an_impossible_optional_property_is_only_absent() -> None:
-    schema = {"type": "object", "properties": {"a": {"not": {}}, "b": {}}, "additionalProperties": False}
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"not": {}}, "b": {}}, "additionalProperties": False}
     assert compile_constraint(JsonSchema(schema)).gbnf
 
 
@@ -119,7 +119,7 @@ def test_a_reference_goes_as_deep_as_schemas_nest() -> None:
 
 
 def test_ignored_siblings_are_told() -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "definitions": {"a": {"type": "string"}},
         "$ref": "#/definitions/a",

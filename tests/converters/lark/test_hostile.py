@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -120,7 +121,7 @@ def test_noise(seed: int) -> None:
     for _ in range(60):
         words = rng.choices(ALPHABET, k=rng.randint(1, 25))
         text = ('start: "a" ' if rng.random() < 0.5 else "") + rng.choice(["", " "]).join(words)
-        answer = answered(lambda text=text: lark_grammar(text, CompileOptions(), Budget()))
+        answer = answered(partial(lark_grammar, text, CompileOptions(), Budget()))
         assert not isinstance(answer, ConversionError) or str(answer)
 
 
@@ -134,7 +135,7 @@ def test_broken_sources(seed: int) -> None:
     for _ in range(60):
         at = rng.randrange(len(source))
         text = source[:at] + rng.choice(["", "\n", '"', "/", ":", "é", "{", "\x00"]) + source[at + rng.randint(0, 2) :]
-        answer = answered(lambda text=text: parse(text, Budget()))
+        answer = answered(partial(parse, text, Budget()))
         if isinstance(answer, ConversionError):
             assert answer.position is not None
             assert 0 <= answer.position.offset <= len(text)
@@ -148,4 +149,4 @@ def test_little_room_on_the_stack() -> None:
         return deep(levels - 1) if levels else lark_grammar(source, CompileOptions(), Budget())
 
     for levels in (0, 300, 500):
-        answered(lambda levels=levels: deep(levels))
+        answered(partial(deep, levels))

@@ -35,14 +35,15 @@ MAX_BYTES = 200 * 1024 * 1024
 
 def peak_bytes() -> int:
     """The most memory that this process has held; 0 where the system doesn't tell it."""
+    peak = 0
     if sys.platform == "linux":  # ru_maxrss would count the parent, whose memory a new process begins with
         status = Path("/proc/self/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) * 1024
-    if sys.platform == "darwin":
+        peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+    elif sys.platform == "darwin":
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return 0
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak
 
 
 def compile_hostile(pattern: str) -> list[tuple[str, float, float]]:

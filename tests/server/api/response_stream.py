@@ -34,7 +34,7 @@ def check(text: str) -> dict[str, Any]:
     assert (created["type"], in_progress["type"]) == ("response.created", "response.in_progress")
     assert end["type"] in ENDS
     assert created["response"]["output"] == []
-    items = []
+    items: list[Any] = []
     while inner:
         size = next(i for i, event in enumerate(inner) if event["type"] == "response.output_item.done") + 1
         items.append(_item(inner[:size], len(items)))

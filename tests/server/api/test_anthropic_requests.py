@@ -219,13 +219,15 @@ async def test_forced_calls(served: Served, choice: dict[str, Any], accepted: li
 
 async def test_calls_that_are_free_or_forbidden(served: Served) -> None:
     await ask(served, tools=[WEATHER])
-    assert served.engine.requests[-1].triggers
-    assert not served.engine.requests[-1].ends_after_call
+    free = served.engine.requests[-1]
+    assert free.triggers
+    assert not free.ends_after_call
     await ask(served, tools=[WEATHER], tool_choice={"type": "auto", "disable_parallel_tool_use": True})
     assert served.engine.requests[-1].ends_after_call
     await ask(served, tools=[WEATHER], tool_choice={"type": "none"})
-    assert "get_weather" not in str(served.engine.requests[-1].prompt)
-    assert not served.engine.requests[-1].triggers
+    forbidden = served.engine.requests[-1]
+    assert "get_weather" not in str(forbidden.prompt)
+    assert not forbidden.triggers
 
 
 # ---- what is refused

@@ -109,7 +109,8 @@ OWN_WRAPPERS = {"/v1/messages": "output_config", "/v1/responses": "text"}
 async def test_a_wrapper_that_is_no_object_is_wrong_only_where_it_is_a_field(endpoint: str) -> None:
     async with serve(FakeEngine(pieces=["a"])) as served:
         for name in OWN_WRAPPERS.values():
-            for value in ("hi", 5, True, [{}]):
+            values: tuple[object, ...] = ("hi", 5, True, [{}])
+            for value in values:
                 body = {**ENDPOINTS[endpoint], name: value, "stream": False}
                 reply = await served.client.post(endpoint, json=body)
                 assert reply.status_code == (400 if OWN_WRAPPERS.get(endpoint) == name else 200), (body, reply.text)

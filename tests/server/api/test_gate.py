@@ -65,13 +65,16 @@ async def test_a_preflight(served: Served) -> None:
 
 async def test_the_api_key() -> None:
     async with serve(settings=Settings(api_key="sésame")) as served:
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "sésame".encode()}, {"X-Api-Key": "no"}):
+        wrong: tuple[dict[bytes, bytes], ...] = (
+            {}, {b"Authorization": b"Bearer wrong"}, {b"Authorization": "sésame".encode()}, {b"X-Api-Key": b"no"},
+        )  # fmt: skip
+        for headers in wrong:
             reply = await served.client.get("/v1/models", headers=headers)
             assert reply.status_code == 401
             assert reply.json()["error"]["code"] == "invalid_api_key"
         assert (await served.client.get("/health")).status_code == 200
         assert (await served.client.options("/v1/models")).status_code == 204
-        for headers in ({"Authorization": "Bearer sésame".encode()}, {"x-api-key": "sésame".encode()}):
+        for headers in ({b"Authorization": "Bearer sésame".encode()}, {b"x-api-key": "sésame".encode()}):
             assert (await served.client.get("/v1/models", headers=headers)).status_code == 200
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,16 +39,16 @@ class Connection:
 
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     is_stalled: bool = False
-    sent: list[dict[str, Any]] = field(default_factory=list)
+    sent: list[MutableMapping[str, Any]] = field(default_factory=list)
     _body: list[bytes] = field(default_factory=list)
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self) -> MutableMapping[str, Any]:
         if self._body:
             return {"type": "http.request", "body": self._body.pop()}
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: MutableMapping[str, Any]) -> None:
         if self.is_stalled and len(self.sent) > 2:
             await asyncio.Event().wait()
         self.sent.append(message)

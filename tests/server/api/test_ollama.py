@@ -320,7 +320,12 @@ async def test_a_turn_of_open_webui_with_a_call(served: Served) -> None:
 
 async def test_a_task_of_open_webui(served: Served) -> None:
     """A title, say: not streamed, max_tokens as its converter writes it, a system beside the chat."""
-    fields = {"format": None, "options": {"num_predict": 1000, "stop": []}, "system": "S", "metadata": {"task": "title"}}
+    fields: dict[str, Any] = {
+        "format": None,
+        "options": {"num_predict": 1000, "stop": []},
+        "system": "S",
+        "metadata": {"task": "title"},
+    }
     assert (await whole(served, model="fake:latest", **fields))["message"]["content"] == "Hello"
 
 
@@ -446,7 +451,8 @@ async def test_embeddings(served: Served) -> None:
 
 
 async def test_nothing_to_embed_loads_the_model(served: Served) -> None:
-    for value in ("", [], None):
+    values: tuple[object, ...] = ("", [], None)
+    for value in values:
         assert (await post(served, "embed", input=value)).json()["embeddings"] == []
     assert (await post(served, "embeddings")).json() == {"embedding": []}
     assert served.engine.embedded == []

@@ -134,7 +134,8 @@ async def test_without_tools_the_markup_is_content(served: Served) -> None:
 async def test_auto_is_free_and_beside_a_constraint_either() -> None:
     async with serve(says(CALL)) as served:
         await served.chat(tools=TOOLS)
-        assert served.engine.requests[-1].grammar_key is None
+        free = served.engine.requests[-1]
+        assert free.grammar_key is None
         await served.chat(tools=[WEATHER], guided_choice=["sunny"])
         key = served.engine.requests[-1].grammar_key
         assert key is not None

@@ -32,7 +32,7 @@ TURNS = (
 )
 SWITCHED = TURNS + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
 OPENING = TURNS + "<think>\n{# </think> #}"
-SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "maxLength": 5}}, "required": ["x"]}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "string", "maxLength": 5}}, "required": ["x"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
 CONTROLS = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 THINKERS = {

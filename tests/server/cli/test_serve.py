@@ -84,7 +84,10 @@ def test_serves_a_file_and_ends_quietly(tiny_model: Path) -> None:
         )
         assert (second.returncode, second.stdout) == (1, "")
         assert second.stderr == f"gramserve: can't listen on 127.0.0.1:{port}: the port is in use (try --port)\n"
-        process.send_signal(signal.SIGTERM if os.name != "nt" else signal.CTRL_BREAK_EVENT)
+        stop: int = signal.SIGTERM
+        if sys.platform == "win32":
+            stop = signal.CTRL_BREAK_EVENT
+        process.send_signal(stop)
         assert process.wait(15) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""

@@ -251,7 +251,7 @@ def _fail_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_same_text_alone_and_beside_others(bench: Bench) -> None:
     alone = [bench.ask(JsonSchema(OBJECT), sampling=Sampling(seed=seed, temperature=1.5))[0] for seed in range(3)]
-    constraints = [JsonSchema(OBJECT), Regex("[ab]{3}(cde){9}"), JsonSchema(OBJECT), JsonSchema(OBJECT)]
+    constraints: list[Constraint] = [JsonSchema(OBJECT), Regex("[ab]{3}(cde){9}"), JsonSchema(OBJECT), JsonSchema(OBJECT)]
     for id, (seed, constraint) in enumerate(zip((0, 7, 1, 2), constraints, strict=True)):
         bench.add(10 + id, constraint, sampling=Sampling(seed=seed, temperature=1.5))
         for _ in range(id):
@@ -335,7 +335,8 @@ def test_guessed_ends_of_forced_text_save_decodes(bpe: Bench) -> None:
 def test_the_same_text_alone_and_beside_others_with_guesses(bpe: Bench) -> None:
     bpe.core = Core(bpe.backend, speculates=True)
     alone = [bpe.ask(ENDINGS, sampling=Sampling(seed=seed, temperature=1.5))[0] for seed in range(3)]
-    for id, (seed, constraint) in enumerate(zip((0, 7, 1, 2), (ENDINGS, JsonSchema(OBJECT), ENDINGS, ENDINGS), strict=True)):
+    constraints: list[Constraint] = [ENDINGS, JsonSchema(OBJECT), ENDINGS, ENDINGS]
+    for id, (seed, constraint) in enumerate(zip((0, 7, 1, 2), constraints, strict=True)):
         bpe.add(10 + id, constraint, sampling=Sampling(seed=seed, temperature=1.5))
         for _ in range(id):
             bpe.step()

@@ -15,7 +15,7 @@ from server.engine.intake import Intake, Refusal
 from server.engine.llama import LlamaBackend
 from server.engine.messages import EngineRequest, FailureKind, ModelSpec, PutGrammar
 
-LONG = {
+LONG: dict[str, Constraint] = {
     "gbnf": Gbnf('root ::= (("a"{1000}){1000}){1000}'),
     "string": JsonSchema({"type": "string", "minLength": 10**9, "maxLength": 10**9}),
     "array": JsonSchema({"type": "array", "minItems": 10**6, "items": {"type": "null"}}),
@@ -25,8 +25,7 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_an_answer_that_fits_no_context_is_refused_soon(name: str, tiny_bpe: Path) -> None:
-    constraint: Constraint = LONG[name]
-    compiled = compile_constraint(constraint)
+    compiled = compile_constraint(LONG[name])
     intake = Intake(LlamaBackend(ModelSpec(str(tiny_bpe), n_ctx=256, n_slots=1, n_threads=1)), SimpleQueue(), lambda _: None)
     begun = time.monotonic()
     intake._put_grammar(PutGrammar("key", compiled.gbnf, compiled.tables))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,12 +135,16 @@ def test_dear_guesses_are_shorter() -> None:
     assert lengths[-1] == 0
 
 
+def guessed_after(guesses: Drafter, token: int) -> Sequence[int]:
+    guesses.take(token)
+    return guesses.propose(50)
+
+
 def test_a_short_guess_is_not_worth_leaving_the_others() -> None:
     lengths = []
     for leaving in (0.0, 0.5, 1.0, 2.0):
         guesses = drafter(list(range(100)), Costs(leaving, 0.6))
-        n_seen = next(n for n in range(99) if guesses.take(n) is None and guesses.propose(50))
-        lengths.append(n_seen)
+        lengths.append(next(n for n in range(99) if guessed_after(guesses, n)))
     assert lengths == sorted(lengths)
     assert lengths[0] < lengths[-1]
 

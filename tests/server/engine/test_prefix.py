@@ -7,6 +7,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import llama_cpp as lib
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,4 +230,6 @@ def _last_logits(backend: LlamaBackend, n_chunk: int) -> bytes:
         for position in range(start, min(start + n_chunk, 200)):
             batch.add(position, position, 0, position == 199)
         backend.decode(batch)
-    return backend.logits(len(batch) - 1).tobytes()
+    logits = backend.logits(len(batch) - 1)
+    assert isinstance(logits, np.ndarray)
+    return logits.tobytes()

@@ -111,7 +111,7 @@ def chi_square_is_plausible(counts: Counter[int], expected: dict[int, float], n_
         statistic += (n_rest - rest * n_draws) ** 2 / (rest * n_draws)
         freedom += 1
     assert freedom > 3, "the case is too small to mean anything"
-    z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
+    z: float = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
     return abs(z) < 4
 
 

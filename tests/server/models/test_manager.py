@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from server.engine.messages import EngineEvent, EngineRequest, Finished, FinishReason, ModelInfo, ModelSpec, ModelState, Started
+from server.engine.messages import (
+    EngineEvent,
+    EngineRequest,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    ModelSpec,
+    ModelState,
+    SlotState,
+    Started,
+)
 from server.errors import EngineStartFailed, ModelLoading, ModelNotFound
 from server.models.catalogue import Catalogue, parse_catalogue
 from server.models.errors import FetchFailed
@@ -67,6 +77,12 @@ class FakeEngine:
         raise NotImplementedError
 
     async def check_grammar(self, key: str) -> None:
+        raise NotImplementedError
+
+    async def embed(self, inputs: tuple[tuple[int, ...], ...], *, is_ranking: bool = False) -> tuple[bytes, ...]:
+        raise NotImplementedError
+
+    async def slots(self) -> tuple[SlotState, ...]:
         raise NotImplementedError
 
     def set_busy(self, busy: bool) -> None:
