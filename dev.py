@@ -190,7 +190,7 @@ def task_layout(arguments: Sequence[str]) -> None:
 
 
 def task_types(arguments: Sequence[str]) -> None:
-    """mypy, strict"""
+    """mypy, strict, over the packages and their tests"""
     install("dev")
     run(PYTHON, "-m", "mypy")
 
