@@ -72,7 +72,10 @@ def compile_constraint(constraint: Constraint, options: CompileOptions | None = 
     started = time.perf_counter()
     try:
         with _collector_paused():
-            return _compile(constraint, options, Budget(options.limits), started)
+            try:
+                return _compile(constraint, options, Budget(options.limits), started)
+            except LimitExceeded as error:  # its traceback keeps what has grown too large, for the collector to look through
+                raise error.with_traceback(None) from error.__cause__
     except (RecursionError, MemoryError) as error:
         raise LimitExceeded("the constraint is nested too deep or too large", limit="nesting", value=200) from error
     except ValueError as error:

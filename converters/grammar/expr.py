@@ -150,8 +150,8 @@ def rep(item: Expr, min: int = 0, max: int | None = None) -> Expr:
 
 
 def opt(item: Expr) -> Expr:
-    """`item` or nothing."""
-    return rep(item, 0, 1)
+    """`item` or nothing. What is more than a symbol becomes an alternative: one level for llama.cpp, where `(…)?` is two."""
+    return alt(item, EMPTY) if type(item) is Seq or type(item) is Alt else rep(item, 0, 1)
 
 
 def lit(text: str) -> Expr:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 from converters.jsonschema import number
 from converters.jsonschema.keys import alternatives_of_some, finite_keys, required_terms
@@ -21,7 +22,7 @@ class Inhabited:
     """Emptiness over one algebra's terms."""
 
     def __init__(self, algebra: Algebra) -> None:
-        self._algebra = algebra
+        self._algebra = proxy(algebra)  # which has this object
         self._objects: dict[ObjectFacts, bool] = {}
 
     def narrowed(self, shape: Shape) -> Shape | None:

@@ -6,6 +6,7 @@ Nothing here depends on a schema's options: what has whitespace inside (arrays, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import proxy
 
 from converters.automata import JSON
 from converters.grammar.expr import Expr, RuleBook
@@ -27,5 +28,6 @@ class Library:
         """The library of `book`, which one compile with one budget fills."""
         found = book.libraries.get(Library)
         if not isinstance(found, Library):
-            found = book.libraries[Library] = Library(KeyTexts(book, budget), Characters(book, JSON, "char"))
+            owner = proxy(book)  # which has the library: a cycle would keep all the rules until the collector finds it
+            found = book.libraries[Library] = Library(KeyTexts(owner, budget), Characters(owner, JSON, "char"))
         return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -152,6 +153,36 @@ def test_time_is_limited() -> None:
     with pytest.raises(LimitExceeded, match="longer than 0 s") as caught:
         compile_constraint(Gbnf('root ::= "a"'), CompileOptions(limits=Limits(compile_s=0)))
     assert caught.value.limit == "compile_s"
+
+
+@pytest.fixture
+def _collector_is_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+_OPEN = {"properties": {"a": {"type": "string", "pattern": "^a+b"}, "b": {"items": {"$ref": "#"}}}, "minProperties": 1}
+
+
+@pytest.mark.usefixtures("_collector_is_off")
+@pytest.mark.parametrize("constraint", [row[0] for row in EVERY_KIND] + [JsonSchema(_OPEN)])
+def test_nothing_is_left_to_the_garbage_collector(constraint: Constraint) -> None:
+    compile_constraint(constraint)  # what is kept for good is made
+    gc.collect()
+    compile_constraint(constraint)
+    assert gc.collect() == 0
+
+
+@pytest.mark.usefixtures("_collector_is_off")
+def test_a_compile_that_is_cut_off_gives_its_memory_back_at_once() -> None:
+    schema = {"properties": {f"a{i}": {"type": "object"} for i in range(300)}}
+    before = len(gc.get_objects())
+    with pytest.raises(LimitExceeded) as caught:
+        compile_constraint(JsonSchema(schema), CompileOptions(limits=Limits(grammar_bytes=10)))
+    assert len(gc.get_objects()) < before + 5000
+    assert caught.value.limit == "grammar_bytes"
 
 
 def test_an_empty_language_is_unsatisfiable() -> None:

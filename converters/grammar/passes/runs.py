@@ -48,13 +48,7 @@ def write_runs(grammar: Grammar, budget: Budget, min_width: int = MIN_WIDTH, len
             loops[name] = chars
     if not loops:
         return grammar
-    calling = {name for name, expr in grammar.rules.items() if not look_of(expr).refs.isdisjoint(loops)}
-    calls = _Calls(grammar.rules, loops)
-    called = {ref for name in calling for ref in calls.safe_in(grammar.rules[name])}
-    if not called:
-        return grammar
-    budget.check_deadline()
-    return _Writer(grammar, {name: loops[name] for name in loops if name in called}, calls, length).run(calling)
+    return _Writer(grammar, loops, _Calls(grammar.rules, loops), length, budget).run()
 
 
 def _loop_chars(name: str, rule: Expr) -> CharSet | None:
@@ -84,16 +78,6 @@ class _Calls:
         self._loops = loops
         self._short: dict[str, bool] = {}
         self._outside: dict[str, dict[str, bool]] = {name: {} for name in loops}
-
-    def safe_in(self, expr: Expr) -> Iterator[str]:
-        """The loops that `expr` calls so."""
-        if type(expr) is Seq:
-            for i, item in enumerate(expr.items):
-                if type(item) is Ref and item.name in self._loops and self.is_safe(expr.items, i):
-                    yield item.name
-        for part in below(expr):
-            if type(part) is Seq or type(part) is Alt or type(part) is Rep:
-                yield from self.safe_in(part)
 
     def is_safe(self, items: Sequence[Expr], i: int) -> bool:
         """Does the call at `i` come after a character that the loop isn't over, with at most an escape or the like between?"""
@@ -138,51 +122,66 @@ class _Calls:
 
 
 class _Writer:
-    """Gives each loop its forms: with runs, under its own name; plain; and begun plain, with runs from its second character."""
+    """Gives each loop its forms: with runs, under its own name; plain; and begun plain, with runs from its second character.
 
-    def __init__(self, grammar: Grammar, loops: Mapping[str, CharSet], calls: _Calls, length: int) -> None:
+    A loop that is never called where none of its runs can be alive has only the plain form.
+    """
+
+    def __init__(self, grammar: Grammar, loops: Mapping[str, CharSet], calls: _Calls, length: int, budget: Budget) -> None:
         names = FreshNames(grammar.rules)
         self._grammar = grammar
         self._loops = loops
         self._calls = calls
         self._length = length
+        self._budget = budget
         self._plain = {name: Ref(names.make(name)) for name in loops}
         self._entry = {name: Ref(names.make(name)) for name in loops}
         self._entered: set[str] = set()
+        self._called: set[str] = set()
 
-    def run(self, calling: set[str]) -> Grammar:
-        """The grammar with its runs. `calling`: the rules that call loops."""
-        rules = dict(self._grammar.rules)
+    def run(self) -> Grammar:
+        """The grammar with its runs; the same object where there is none."""
+        rules: dict[str, Expr] = {}
         ways_on: dict[str, list[Expr]] = {}
-        for name in rules:
+        for name, expr in self._grammar.rules.items():
             if name in self._loops:
-                ways_on[name] = self._write_loop(name, rules)
-            elif name in calling:
-                rules[name] = self._with_calls(name, rules[name])
-        added = {self._plain[name].name: Alt((*ways_on[name], self._step(name, self._plain[name]))) for name in self._loops}
-        for name in self._loops:
+                ways_on[name] = self._ways_on(name, expr)
+                rules[name] = expr  # its place
+            elif look_of(expr).refs.isdisjoint(self._loops):
+                rules[name] = expr
+            else:
+                rules[name] = self._with_calls(name, expr)
+        if not self._called:
+            return self._grammar
+        self._budget.check_deadline()
+        for name, ways in ways_on.items():
+            plain = self._plain[name]
+            if name in self._called:
+                run = Seq((Rep(Chars(self._loops[name]), self._length, self._length), Ref(name)))
+                rules[name] = Alt((*ways, self._step(name, plain), run))
+            else:
+                del rules[name]
+            rules[plain.name] = Alt((*ways, self._step(name, plain)))
             if name in self._entered:
-                added[self._entry[name].name] = Alt((*ways_on[name], self._step(name, Ref(name))))
-        return Grammar(rules | added, self._grammar.root)
+                rules[self._entry[name].name] = Alt((*ways, self._step(name, Ref(name))))
+        return Grammar(rules, self._grammar.root)
 
-    def _write_loop(self, name: str, rules: dict[str, Expr]) -> list[Expr]:
-        """Put the form with runs into `rules`; the ways out of the loop are returned."""
-        loop = rules[name]
+    def _ways_on(self, name: str, loop: Expr) -> list[Expr]:
+        """The ways out of a loop."""
         assert type(loop) is Alt
-        ways = [self._way(option, is_in_loop=True) for option in loop.options if option != self._step(name, Ref(name))]
-        run = Seq((Rep(Chars(self._loops[name]), self._length, self._length), Ref(name)))
-        rules[name] = Alt((*ways, self._step(name, self._plain[name]), run))
-        return ways
+        step = self._step(name, Ref(name))
+        return [self._way(option, is_in_loop=True) for option in loop.options if option != step]
 
     def _step(self, name: str, then: Ref) -> Expr:
         return Seq((Chars(self._loops[name]), then))
 
     def _with_calls(self, name: str, expr: Expr) -> Expr:
-        """A rule that has no runs itself, calling those that have."""
+        """A rule that has no runs itself, calling those that may have."""
         if type(expr) is not Alt:
             return self._way(expr, is_in_loop=False)
         is_in_loop = any(_step_chars(expr.options, name))
-        return Alt(tuple(self._way(option, is_in_loop=is_in_loop) for option in expr.options))
+        options = [self._way(option, is_in_loop=is_in_loop) for option in expr.options]
+        return expr if all(map(is_, options, expr.options)) else Alt(tuple(options))
 
     def _way(self, way: Expr, *, is_in_loop: bool) -> Expr:
         """One alternative. What is behind a single character is worked out wherever that character might come, so where it
@@ -200,21 +199,13 @@ class _Writer:
         self._entered.add(second.name)
         return Seq((first, self._entry[second.name], *rest))
 
-    def _item(self, items: Sequence[Expr], i: int) -> Expr:
-        """One item of a sequence."""
-        item = items[i]
-        if type(item) is Lit or type(item) is Chars or self._calls.is_safe(items, i):
-            return item
-        return self._only_safe(item)
-
     def _only_safe(self, expr: Expr) -> Expr:
         """`expr` with the plain form of the loops of which a run may be alive."""
         if type(expr) is Ref:
             return self._plain.get(expr.name, expr)
         if type(expr) is Seq:
-            items = expr.items
-            new = [self._item(items, i) for i in range(len(items))]
-            return expr if all(map(is_, new, items)) else Seq(tuple(new))
+            items = self._safe_items(expr.items)
+            return expr if items is expr.items else Seq(items)
         if type(expr) is Alt:
             options = [self._only_safe(option) for option in expr.options]
             return expr if all(map(is_, options, expr.options)) else Alt(tuple(options))
@@ -222,3 +213,23 @@ class _Writer:
             item = self._only_safe(expr.item)
             return expr if item is expr.item else Rep(item, expr.min, expr.max)
         return expr
+
+    def _safe_items(self, items: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The items of a sequence; the same tuple when nothing changed."""
+        new: list[Expr] | None = None
+        for i, item in enumerate(items):
+            if type(item) is Lit or type(item) is Chars:
+                continue
+            if type(item) is not Ref:
+                safe = self._only_safe(item)
+            elif item.name not in self._loops:
+                continue
+            elif self._calls.is_safe(items, i):
+                self._called.add(item.name)
+                continue
+            else:
+                safe = self._plain[item.name]
+            if safe is not item:
+                new = new or list(items)
+                new[i] = safe
+        return items if new is None else tuple(new)
