@@ -50,7 +50,8 @@ def _of(expr: Expr, known: dict[str, Language], length: int) -> Language:
 
 
 def _join(first: Language, second: Language, length: int) -> Language:
-    return frozenset(a + b for a in first for b in second if len(a) + len(b) <= length)
+    fitting = [[b for b in second if len(b) <= room] for room in range(length + 1)]
+    return frozenset([a + b for a in first for b in fitting[length - len(a)]])
 
 
 def _repeat(item: Language, low: int, high: int | None, length: int) -> Language:

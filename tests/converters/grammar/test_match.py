@@ -176,12 +176,21 @@ def test_tables_survive_the_journey() -> None:
 # ---- agreement with llama.cpp
 
 
-def chunks(text: bytes, pieces: list[bytes], rng: Random) -> list[int]:
+def by_first_byte(pieces: list[bytes]) -> dict[int, list[tuple[int, bytes]]]:
+    """The tokens of a vocabulary and their pieces, by the piece's first byte."""
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    for token, piece in enumerate(pieces):
+        if piece:
+            found.setdefault(piece[0], []).append((token, piece))
+    return found
+
+
+def chunks(text: bytes, pieces: list[bytes], begun: dict[int, list[tuple[int, bytes]]], rng: Random) -> list[int]:
     """`text` as random tokens of the vocabulary, byte tokens in the middle of characters among them."""
     tokens = []
     at = 0
     while at < len(text):
-        fitting = [token for token, piece in enumerate(pieces) if piece and text.startswith(piece, at)]
+        fitting = [token for token, piece in begun[text[at]] if text.startswith(piece, at)]
         tokens.append(rng.choice(fitting))
         at += len(pieces[tokens[-1]])
     return tokens
@@ -217,7 +226,8 @@ def test_agrees_on_random_grammars(oracle: Oracle, grammar: Grammar, rng: Random
         return
     pieces = oracle.token_pieces()
     texts = [mutate(matcher.random_sentence(Random(rng.random()), 30).encode(), rng) for _ in range(8)]
-    sequences = [chunks(text, pieces, Random(rng.random())) for text in texts]
+    begun = by_first_byte(pieces)
+    sequences = [chunks(text, pieces, begun, Random(rng.random())) for text in texts]
     assert oracle.walk_tokens(print_grammar(ready), sequences) == [walk(matcher, tokens, pieces) for tokens in sequences]
 
 
@@ -239,11 +249,11 @@ def test_agrees_on_bytes_and_tokens(oracle: Oracle, text: str) -> None:
     pieces = oracle.token_pieces()
     special = {name: pieces.index(name.encode()) for name in ("<think>", "<|im_start|>")}
     matcher.bind_tokens(special)
-    rng = Random(3)
+    begun, rng = by_first_byte(pieces), Random(3)
     sequences = []
     for _ in range(300):
         sentence = mutate(matcher.random_sentence(rng, 40).encode(), rng)
-        tokens = chunks(sentence, pieces, rng)
+        tokens = chunks(sentence, pieces, begun, rng)
         if rng.random() < 0.3:
             tokens.insert(rng.randint(0, len(tokens)), rng.choice([*special.values(), 5, rng.randrange(7, len(pieces))]))
         sequences.append(tokens)
