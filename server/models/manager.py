@@ -8,13 +8,12 @@ while (those loaded at start stay), or when another one needs its memory. Only t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,15 +31,16 @@ from server.models.local import LocalSource
 from server.models.memory import context_of, memory_of, usable_bytes
 from server.models.metadata import UnreadableHeader
 from server.models.progress import Meter
+from server.models.room import RETRY_LOADING_S, Room
+from server.models.slot import LoadedModel, Slot
 from server.models.store import Store
 from server.settings import Settings
 
 _log = logging.getLogger(__name__)
 _GRACE_S = 5.0
-_RETRY_LOADING_S = 2
 _RETRY_FETCHING_S = 30
 _PROMISE_S = 10.0  # a request that was given a model has begun to use it by then (its constraint compiles before)
-_WAKE_S = 1.0  # those who wait for a model to be loaded have it by then
+_WAKE_S = 1.0  # those who wait for a model to be loaded have it by then; those who were told to come back, so much later
 _LOOK_AGAIN_S = 0.25
 _ROOM_S = 30.0
 _ALL_LAYERS = -1
@@ -48,63 +48,6 @@ _DEFAULTS = ModelSpec(path="")
 
 MakeEngine: TypeAlias = Callable[[str, ModelSpec], EngineClient]
 """Makes the engine of a model, not yet started, from the model's alias and how to load it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model that can take requests, with what models.txt says of it. `template`: a built-in one's name, or Jinja text."""
-
-    name: str
-    engine: EngineClient
-    template: str | None = None
-    codec: str | None = None
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A model that somebody asked for: the task that fetches and starts it, its engine, and when it may go.
-
-    Times are of the monotonic clock. `memory_bytes` counts from before the engine starts. `promised_until`: a request was
-    given the model, and its run hasn't begun. `n_held`: models that wait for it to go; nobody gets it meanwhile.
-    """
-
-    entry: ModelEntry
-    keep_alive_s: float
-    loading: asyncio.Task[LoadedModel] | None = None
-    engine: ActiveEngine | None = None
-    model: LoadedModel | None = None
-    is_fetching: bool = False
-    failure: str | None = None
-    memory_bytes: int = 0
-    last_used: float = field(default_factory=time.monotonic)
-    promised_until: float = -math.inf
-    expires_at: float = math.inf
-    timer: asyncio.TimerHandle | None = None
-    n_held: int = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it is loaded and nothing runs on it."""
-        engine = self.engine
-        return self.loading is None and engine is not None and engine.is_idle
-
-    @property
-    def may_go(self) -> bool:
-        """Whether nothing runs on it, nor is about to."""
-        return self.is_idle and time.monotonic() >= self.promised_until
-
-    def set_timer(self, delay_s: float, expire: Callable[[_Slot], None]) -> None:
-        """Have `expire` called after this time, unless something changes before."""
-        self.stop_timer()
-        if delay_s < math.inf:
-            self.expires_at = time.monotonic() + delay_s
-            self.timer = asyncio.get_running_loop().call_later(delay_s, expire, self)
-
-    def stop_timer(self) -> None:
-        """It doesn't expire for now."""
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer, self.expires_at = None, math.inf
 
 
 def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
@@ -168,12 +111,10 @@ class Manager:
         self._preload = preload or (catalogue.default.alias,)
         self._grace_s = grace_s
         self._room_s = room_s
-        self._max_bytes = settings.max_memory_bytes or usable_bytes()
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, Slot] = {}
+        self._room = Room(self._slots, settings.max_memory_bytes or usable_bytes(), self._preload, self._drop)
         self._starting: list[asyncio.Task[LoadedModel]] = []
         self._stopping: set[asyncio.Task[None]] = set()
-        self._some_idle = asyncio.Event()
-        self._some_free = asyncio.Event()
         self._details: dict[Path, tuple[tuple[int, float], ModelDetails]] = {}
 
     @property
@@ -203,9 +144,7 @@ class Manager:
         Raises ModelNotFound, ModelLoading, EngineStartFailed.
         """
         entry = self._entry(name)
-        while (held := self._slots.get(entry.alias)) is not None and held.n_held:
-            self._some_free.clear()
-            await self._look_out(self._some_free)
+        await self._room.wait_open(entry.alias)
         slot = self._load(entry)
         task = slot.loading  # unset when it is done
         if task is None:
@@ -216,8 +155,9 @@ class Manager:
             model = task.result()
             self._hand_out(slot)
             return model
+        slot.is_awaited = True
         what = "is being fetched" if slot.is_fetching else "is being loaded"
-        retry_after_s = _RETRY_FETCHING_S if slot.is_fetching else _RETRY_LOADING_S
+        retry_after_s = _RETRY_FETCHING_S if slot.is_fetching else RETRY_LOADING_S
         raise ModelLoading(f"model {slot.entry.alias} {what}", param="model", retry_after_s=retry_after_s)
 
     async def wait_loaded(self, name: str | None = None) -> LoadedModel:
@@ -235,13 +175,13 @@ class Manager:
         """Begin to load a model where it isn't loaded; failures are logged. Raises ModelNotFound."""
         self._load(self._entry(name))
 
-    def _hand_out(self, slot: _Slot, promise_s: float = _PROMISE_S) -> None:
+    def _hand_out(self, slot: Slot, promise_s: float = _PROMISE_S) -> None:
         """Somebody is about to use the model."""
         slot.last_used = time.monotonic()
         slot.promised_until = slot.last_used + promise_s
         self._await_end(slot)
 
-    def _await_end(self, slot: _Slot) -> None:
+    def _await_end(self, slot: Slot) -> None:
         """Have an idle model expire when it should."""
         if slot.is_idle and self._slots.get(slot.entry.alias) is slot:
             ends_at = max(slot.last_used + slot.keep_alive_s, slot.promised_until)
@@ -263,7 +203,8 @@ class Manager:
 
     async def stop(self) -> None:
         """End every model process."""
-        slots, self._slots = list(self._slots.values()), {}
+        slots = list(self._slots.values())
+        self._slots.clear()
         tasks = [slot.loading for slot in slots if slot.loading is not None]
         for task in tasks:
             task.cancel()
@@ -293,13 +234,13 @@ class Manager:
         else:
             self.touch(name, 0.0)
 
-    def _expire(self, slot: _Slot) -> None:
+    def _expire(self, slot: Slot) -> None:
         if slot.may_go and self._slots.get(slot.entry.alias) is slot:
             self._drop(slot, "idle, unloaded")
         else:
             self._await_end(slot)
 
-    def _drop(self, slot: _Slot, why: str) -> None:
+    def _drop(self, slot: Slot, why: str) -> None:
         """The model goes; the next request for it loads it again."""
         assert slot.engine is not None
         del self._slots[slot.entry.alias]
@@ -309,17 +250,18 @@ class Manager:
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
-    def _on_change(self, slot: _Slot) -> None:
+    def _on_change(self, slot: Slot) -> None:
         """The engine's first use has begun, or its last one is over."""
         slot.last_used = time.monotonic()
         if slot.engine is None or not slot.engine.is_idle:
+            slot.is_used = True
             slot.stop_timer()
         else:
             self._await_end(slot)
-            self._some_idle.set()
+            self._room.look()
 
     @staticmethod
-    def _on_run(slot: _Slot) -> None:
+    def _on_run(slot: Slot) -> None:
         """A run has begun: what was promised is kept."""
         slot.promised_until = -math.inf
 
@@ -425,21 +367,21 @@ class Manager:
             raise ModelNotFound(f"model {name!r} not found; this server has {known}", param="model")
         return entry
 
-    def _load(self, entry: ModelEntry) -> _Slot:
+    def _load(self, entry: ModelEntry) -> Slot:
         """The model's slot, with a fresh loading task where it has neither model nor task, or where loading has failed."""
         slot = self._slots.get(entry.alias)
         if slot is None or slot.failure is not None or self._has_given_up(slot):
             stays = entry.alias in self._preload
-            slot = self._slots[entry.alias] = _Slot(entry, math.inf if stays else self._settings.keep_alive_s)
+            slot = self._slots[entry.alias] = Slot(entry, math.inf if stays else self._settings.keep_alive_s)
             slot.loading = asyncio.create_task(self._start_model(slot), name=f"load {entry.alias}")
             slot.loading.add_done_callback(lambda task: self._settle(slot, task))
         return slot
 
     @staticmethod
-    def _has_given_up(slot: _Slot) -> bool:
+    def _has_given_up(slot: Slot) -> bool:
         return slot.model is not None and slot.model.engine.state in ("failed", "stopped")
 
-    def _settle(self, slot: _Slot, task: asyncio.Task[LoadedModel]) -> None:
+    def _settle(self, slot: Slot, task: asyncio.Task[LoadedModel]) -> None:
         """Note how loading ended. A failure is told to those who wait, and the next request tries again."""
         if task.cancelled():
             return
@@ -447,7 +389,7 @@ class Manager:
         if failure is None:
             slot.model = task.result()
             slot.loading = None
-            self._hand_out(slot, _WAKE_S)
+            self._hand_out(slot, RETRY_LOADING_S + _WAKE_S if slot.is_awaited else _WAKE_S)
             return
         slot.memory_bytes = 0
         if isinstance(failure, ModelLoading):  # there was no room: nothing is wrong with the model
@@ -458,7 +400,7 @@ class Manager:
         if task not in self._starting:  # those are told by wait_started
             _log.error("model %s can't be loaded: %s", slot.entry.alias, slot.failure)
 
-    async def _start_model(self, slot: _Slot) -> LoadedModel:
+    async def _start_model(self, slot: Slot) -> LoadedModel:
         entry = slot.entry
         path = await self._get_file(slot, entry)
         spec = model_spec(entry, path, self._settings)
@@ -469,7 +411,7 @@ class Manager:
             draft_details = await in_thread(lambda: self._look_up(draft))
             needed_bytes += memory_of(draft_path, draft_details, replace(spec, n_ctx=context_of(details, spec)))
             spec = replace(spec, draft_path=str(draft_path))
-        await self._make_room(slot, needed_bytes)
+        await self._room.make(slot, needed_bytes, self._room_s)
         engine = self._make_engine(entry.alias, spec)
         slot.engine = ActiveEngine(
             engine, self.metrics.model(entry.alias), lambda: self._on_change(slot), lambda: self._on_run(slot)
@@ -485,7 +427,7 @@ class Manager:
             return None
         return self.catalogue.get(options.draft)
 
-    async def _get_file(self, slot: _Slot, entry: ModelEntry) -> Path:
+    async def _get_file(self, slot: Slot, entry: ModelEntry) -> Path:
         """A file that the slot's model needs, fetched if it isn't here. Raises EngineStartFailed."""
         try:
             path = await in_thread(lambda: self.store.locate(entry))  # a checksum of a big file takes seconds
@@ -505,73 +447,6 @@ class Manager:
         _log.debug("model %s: %s", entry.alias, error)
         return str(error).replace(f"{folder}{os.sep}", "").replace(str(folder), "the cache")
 
-    async def _make_room(self, slot: _Slot, needed_bytes: int) -> None:
-        """Until the model fits beside the others; the idle one that was used longest ago goes first, those that stay last.
-
-        Where all are in use, those that have to go get nothing new to do meanwhile: else a model that is asked for without a
-        break would stay for ever. Raises ModelLoading where they are in use for too long. A model that is alone always fits.
-        """
-        deadline = time.monotonic() + self._room_s
-        held: list[_Slot] = []
-        try:
-            while self._lacks_room(slot, needed_bytes):
-                goers = [other for other in self._rivals(slot) if other.may_go]
-                if goers:
-                    self._drop(min(goers, key=self._worth), f"unloaded to make room for {slot.entry.alias}")
-                    continue
-                if time.monotonic() >= deadline:
-                    raise self._no_room(slot)
-                if not held:
-                    held = self._hold(slot, needed_bytes)
-                self._some_idle.clear()
-                await self._look_out(self._some_idle)
-            slot.memory_bytes = needed_bytes
-        finally:
-            for other in held:
-                other.n_held -= 1
-            self._some_free.set()
-
-    def _hold(self, slot: _Slot, needed_bytes: int) -> list[_Slot]:
-        """The models that have to go for this one, as few as that takes; nobody gets them until it is loaded or gives up."""
-        missing_bytes = needed_bytes + self._taken_bytes(slot) - self._max_bytes
-        held = []
-        for other in sorted(self._rivals(slot), key=self._worth):
-            if missing_bytes > 0:
-                missing_bytes -= other.memory_bytes
-                other.n_held += 1
-                held.append(other)
-        return held
-
-    def _no_room(self, slot: _Slot) -> ModelLoading:
-        names = ", ".join(other.entry.alias for other in self._rivals(slot))
-        are = "are" if "," in names else "is"
-        message = f"model {slot.entry.alias} has no room beside {names}, which {are} in use"
-        return ModelLoading(message, param="model", retry_after_s=_RETRY_LOADING_S)
-
-    async def _look_out(self, event: asyncio.Event) -> None:
-        """Until it happens, but not for long: time changes things too."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(event.wait(), min(_LOOK_AGAIN_S, self._grace_s))
-
-    def _taken_bytes(self, slot: _Slot) -> int:
-        return sum(other.memory_bytes for other in self._slots.values() if other is not slot)
-
-    def _lacks_room(self, slot: _Slot, needed_bytes: int) -> bool:
-        """Whether another one would have to go. What was named at start is loaded whatever it takes together."""
-        is_too_much = needed_bytes + self._taken_bytes(slot) > self._max_bytes
-        if is_too_much and not self._rivals(slot):
-            _log.warning("model %s needs more memory than there is: about %d MiB", slot.entry.alias, needed_bytes >> 20)
-        return is_too_much and bool(self._rivals(slot))
-
-    def _rivals(self, slot: _Slot) -> list[_Slot]:
-        """The models that would go for this one: those that stay only for one that doesn't."""
-        others = [other for other in self._slots.values() if other is not slot and other.memory_bytes]
-        stays = slot.entry.alias in self._preload
-        return [other for other in others if not (stays and other.entry.alias in self._preload)]
-
-    def _worth(self, slot: _Slot) -> tuple[bool, float]:
-        return slot.entry.alias in self._preload, slot.last_used
-
 
 async def _stop(engine: EngineClient) -> None:
     try:
@@ -580,7 +455,7 @@ async def _stop(engine: EngineClient) -> None:
         _log.error("a model process didn't stop: %s", error)
 
 
-def _state(slot: _Slot | None) -> ModelState:
+def _state(slot: Slot | None) -> ModelState:
     if slot is None:
         return "stopped"
     if slot.failure is not None:

@@ -17,7 +17,7 @@ from server.models.progress import Progress
 from server.models.store import Store
 from server.models.web import WebSource
 from server.settings import Settings
-from tests.server.models.test_manager import GGUF, Garage
+from tests.server.models.garage import GGUF, Garage
 
 
 @pytest.fixture
