@@ -17,6 +17,7 @@ from converters.grammar.expr import EMPTY, RuleBook, lit
 from converters.grammar.gbnf import print_grammar
 from converters.grammar.match import Matcher
 from converters.limits import Budget, Limits
+from tests.draws import draws
 from tests.oracle import Oracle
 
 A: dict[str, JsonValue] = {
@@ -280,27 +281,32 @@ def test_token_triggered_tags() -> None:
 # ---- free text
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    words=st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3, unique=True),
-    excluded=st.lists(st.text("ab", min_size=1, max_size=3), max_size=1),
-)
-def test_free_text_stops_at_the_first_word(words: list[str], excluded: list[str]) -> None:
+@draws(15, 60)
+def test_free_text_stops_at_the_first_word(n_draws: int) -> None:
     """Against a search by hand: a text up to and with the first word that ends in it, then that word's own text."""
-    words = [word for word in words if word not in excluded]
-    book = RuleBook()
-    start = book.reserve("free")
-    until({word: lit(f"!{i}") for i, word in enumerate(words)}, excluded, EMPTY, book, Budget(), start)
-    matcher = Matcher.from_tables(compile_constraint(Gbnf(print_grammar(book.build(start)))).tables)
-    rng = random.Random(len(words))
-    for _ in range(30):
-        text = "".join(rng.choice("abc") for _ in range(rng.randint(0, 7)))
-        is_clean = not any(word in text for word in excluded)
-        first = next((n for n in range(len(text) + 1) if text[:n].endswith(tuple(words))), None) if words else None
-        assert matcher.accepts(text) == (is_clean and first is None)
-        for i, word in enumerate(words):
-            stops_here = first == len(text) and text.endswith(word)
-            assert matcher.accepts(f"{text}!{i}") == (is_clean and (stops_here or first is None))
+
+    @settings(max_examples=n_draws, deadline=None)
+    @given(
+        words=st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3, unique=True),
+        excluded=st.lists(st.text("ab", min_size=1, max_size=3), max_size=1),
+    )
+    def stop(words: list[str], excluded: list[str]) -> None:
+        words = [word for word in words if word not in excluded]
+        book = RuleBook()
+        start = book.reserve("free")
+        until({word: lit(f"!{i}") for i, word in enumerate(words)}, excluded, EMPTY, book, Budget(), start)
+        matcher = Matcher.from_tables(compile_constraint(Gbnf(print_grammar(book.build(start)))).tables)
+        rng = random.Random(len(words))
+        for _ in range(30):
+            text = "".join(rng.choice("abc") for _ in range(rng.randint(0, 7)))
+            is_clean = not any(word in text for word in excluded)
+            first = next((n for n in range(len(text) + 1) if text[:n].endswith(tuple(words))), None) if words else None
+            assert matcher.accepts(text) == (is_clean and first is None)
+            for i, word in enumerate(words):
+                stops_here = first == len(text) and text.endswith(word)
+                assert matcher.accepts(f"{text}!{i}") == (is_clean and (stops_here or first is None))
+
+    stop()
 
 
 def test_many_triggers_are_cheap_and_bounded() -> None:

@@ -20,6 +20,7 @@ from converters.grammar.match.program import Program
 from converters.grammar.passes import prepare, printable
 from converters.limits import Budget
 from tests.converters.grammar.language import grammars
+from tests.draws import draws
 from tests.oracle import Oracle, OracleFailed
 
 JSON = r"""
@@ -215,20 +216,24 @@ def mutate(text: bytes, rng: Random) -> bytes:
     return text[:at] + bytes([rng.randint(1, 255)]) + text[at + 1 :]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(grammars(), st.randoms(use_true_random=False))
-def test_agrees_on_random_grammars(oracle: Oracle, grammar: Grammar, rng: Random) -> None:
-    try:
-        ready = prepare(grammar, Budget())
-        matcher = Matcher.from_tables(build_tables(ready))
-        reach_of(printable(ready), Budget())
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    pieces = oracle.token_pieces()
-    texts = [mutate(matcher.random_sentence(Random(rng.random()), 30).encode(), rng) for _ in range(8)]
-    begun = by_first_byte(pieces)
-    sequences = [chunks(text, pieces, begun, Random(rng.random())) for text in texts]
-    assert oracle.walk_tokens(print_grammar(ready), sequences) == [walk(matcher, tokens, pieces) for tokens in sequences]
+@draws(5, 15)
+def test_agrees_on_random_grammars(n_draws: int, oracle: Oracle) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(grammars(), st.randoms(use_true_random=False))
+    def agree(grammar: Grammar, rng: Random) -> None:
+        try:
+            ready = prepare(grammar, Budget())
+            matcher = Matcher.from_tables(build_tables(ready))
+            reach_of(printable(ready), Budget())
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
+            return
+        pieces = oracle.token_pieces()
+        texts = [mutate(matcher.random_sentence(Random(rng.random()), 30).encode(), rng) for _ in range(8)]
+        begun = by_first_byte(pieces)
+        sequences = [chunks(text, pieces, begun, Random(rng.random())) for text in texts]
+        assert oracle.walk_tokens(print_grammar(ready), sequences) == [walk(matcher, tokens, pieces) for tokens in sequences]
+
+    agree()
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.runs import write_runs
 from converters.limits import Budget
 from tests.converters.grammar.language import TEXTS, expressions, sentences
+from tests.draws import draws
 from tests.oracle import Oracle
 
-MANY = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+PATIENT = settings(deadline=None, suppress_health_check=list(HealthCheck))
 LONG = ["ab" * 24, "a" * 48, "c" + "aab" * 16, "ca" + "b" * 48, "cacaca" + "ab" * 24, "bca" + "a" * 48]
 
 
@@ -54,18 +55,22 @@ def with_runs(grammar: Grammar, length: int = 2) -> Grammar:
     return write_runs(grammar, Budget(), min_width=1, length=length)
 
 
-@MANY
-@given(looping())
-def test_the_language_stays(oracle: Oracle, grammar: Grammar) -> None:
-    try:
-        ready = split(grammar)
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    written = with_runs(ready)
-    language = sentences(grammar)
-    assert sentences(written) == language
-    if stacks(ready, TEXTS) < 100:
-        assert oracle.accepts(print_prepared(legal_names(written)), TEXTS) == [text in language for text in TEXTS]
+@draws(6, 20)
+def test_the_language_stays(n_draws: int, oracle: Oracle) -> None:
+    @settings(PATIENT, max_examples=n_draws)
+    @given(looping())
+    def stay(grammar: Grammar) -> None:
+        try:
+            ready = split(grammar)
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
+            return
+        written = with_runs(ready)
+        language = sentences(grammar)
+        assert sentences(written) == language
+        if stacks(ready, TEXTS) < 100:
+            assert oracle.accepts(print_prepared(legal_names(written)), TEXTS) == [text in language for text in TEXTS]
+
+    stay()
 
 
 def stacks(grammar: Grammar, texts: list[str]) -> int:
@@ -84,16 +89,20 @@ def stacks(grammar: Grammar, texts: list[str]) -> int:
     return most
 
 
-@MANY
-@given(looping())
-def test_runs_dont_pile_up_in_ambiguous_grammars(grammar: Grammar) -> None:
-    try:
-        ready = split(grammar)
-    except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
-        return
-    before = stacks(ready, LONG)
-    after = stacks(with_runs(ready, 40), LONG)
-    assert after <= 8 * before + 8 or before > 20
+@draws(6, 20)
+def test_runs_dont_pile_up_in_ambiguous_grammars(n_draws: int) -> None:
+    @settings(PATIENT, max_examples=n_draws)
+    @given(looping())
+    def pile_up(grammar: Grammar) -> None:
+        try:
+            ready = split(grammar)
+        except (Unsatisfiable, UnsupportedFeature, LimitExceeded):
+            return
+        before = stacks(ready, LONG)
+        after = stacks(with_runs(ready, 40), LONG)
+        assert after <= 8 * before + 8 or before > 20
+
+    pile_up()
 
 
 def test_a_loop_that_may_begin_at_every_character_has_no_runs_begun_at_each() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from converters import ConversionError, JsonSchema, compile_constraint
 from converters.grammar.match import Matcher
 from tests.conformance.schema_judge import Judge
+from tests.draws import draws
 
 KEYS = ("a", "b", "ab")
 scalars = st.sampled_from([None, True, 0, 1, 5, -3, 1.5, "", "a", "ab", "b1"])
@@ -91,21 +92,25 @@ def orders(value: Any) -> list[str]:
     return [json.dumps(value)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(schemas, st.lists(values, min_size=4, max_size=8), st.integers(0, 2**32))
-def test_values_and_sentences_agree_with_the_judge(schema: Any, drawn: list[Any], seed: int) -> None:
-    judge = Judge(schema)
-    try:
-        matcher = Matcher.from_tables(compile_constraint(JsonSchema(schema)).tables)
-    except ConversionError as error:
-        if type(error).__name__ == "Unsatisfiable":
-            assert [value for value in drawn if not judge.errors(json.dumps(value))] == []
-        return
-    for value in drawn:
-        valid = not judge.errors(json.dumps(value))
-        accepted = [text for text in orders(value) if matcher.accepts(text)]
-        assert bool(accepted) == valid, (schema, value)
-    rng = random.Random(seed)
-    for _ in range(5):
-        sentence = matcher.random_sentence(rng, 60)
-        assert judge.errors(sentence) == [], (schema, sentence)
+@draws(15, 60)
+def test_values_and_sentences_agree_with_the_judge(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(schemas, st.lists(values, min_size=4, max_size=8), st.integers(0, 2**32))
+    def agree(schema: Any, drawn: list[Any], seed: int) -> None:
+        judge = Judge(schema)
+        try:
+            matcher = Matcher.from_tables(compile_constraint(JsonSchema(schema)).tables)
+        except ConversionError as error:
+            if type(error).__name__ == "Unsatisfiable":
+                assert [value for value in drawn if not judge.errors(json.dumps(value))] == []
+            return
+        for value in drawn:
+            valid = not judge.errors(json.dumps(value))
+            accepted = [text for text in orders(value) if matcher.accepts(text)]
+            assert bool(accepted) == valid, (schema, value)
+        rng = random.Random(seed)
+        for _ in range(5):
+            sentence = matcher.random_sentence(rng, 60)
+            assert judge.errors(sentence) == [], (schema, sentence)
+
+    agree()

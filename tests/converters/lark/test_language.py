@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from converters.grammar.match import Matcher
 from tests.converters.lark.language import compile_lark, matcher_of
 from tests.oracle import Oracle
 
@@ -152,12 +153,12 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_element(name: str, oracle: Oracle) -> None:
     source, inside, outside = CASES[name]
-    gbnf = compile_lark(source).gbnf
+    compiled = compile_lark(source)
     expected = [True] * len(inside) + [False] * len(outside)
-    assert dict(zip([*inside, *outside], oracle.accepts(gbnf, [*inside, *outside]), strict=True)) == dict(
+    assert dict(zip([*inside, *outside], oracle.accepts(compiled.gbnf, [*inside, *outside]), strict=True)) == dict(
         zip([*inside, *outside], expected, strict=True)
-    ), gbnf
-    matcher = matcher_of(source)
+    ), compiled.gbnf
+    matcher = Matcher.from_tables(compiled.tables)
     assert [matcher.accepts(text) for text in [*inside, *outside]] == expected
 
 

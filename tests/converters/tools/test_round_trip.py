@@ -20,6 +20,7 @@ from converters.tools.codecs import CODECS
 from converters.tools.custom import arguments_of_input
 from converters.tools.qwen import Qwen3Coder
 from tests.converters.tools.reading import calls_of, content_of, read, value_of
+from tests.draws import draws
 from tests.oracle import Oracle
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -93,22 +94,24 @@ def written(codec: str, tools: list[Tool], calls: list[tuple[str, str]]) -> str:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=15, deadline=None)
-@given(drawn=tools_with_calls(), seed=st.integers(0, 99))
-def test_calls_are_accepted_and_read_back(
-    codec: str, drawn: tuple[list[Tool], list[tuple[str, dict[str, Any]]]], seed: int
-) -> None:
-    tools, calls = drawn
-    texts = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
-    text = written(codec, tools, texts)
-    matcher = matcher_of(tools, codec)
-    verdict = matcher.check(text)
-    assert verdict.accepted, (text, verdict)
-    parts = read(codec, tools, [text])
-    assert content_of(parts) == ""
-    assert [(call.name, call.arguments, call.is_whole) for call in calls_of(parts)] == [(*call, True) for call in texts]
-    assert matcher_of(tools, codec, parallel=False).accepts(text) == (len(calls) == 1)
-    check_sentence(codec, tools, matcher.random_sentence(random.Random(seed), max_length=120))
+@draws(5, 15)
+def test_calls_are_accepted_and_read_back(n_draws: int, codec: str) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(drawn=tools_with_calls(), seed=st.integers(0, 99))
+    def agree(drawn: tuple[list[Tool], list[tuple[str, dict[str, Any]]]], seed: int) -> None:
+        tools, calls = drawn
+        texts = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+        text = written(codec, tools, texts)
+        matcher = matcher_of(tools, codec)
+        verdict = matcher.check(text)
+        assert verdict.accepted, (text, verdict)
+        parts = read(codec, tools, [text])
+        assert content_of(parts) == ""
+        assert [(call.name, call.arguments, call.is_whole) for call in calls_of(parts)] == [(*call, True) for call in texts]
+        assert matcher_of(tools, codec, parallel=False).accepts(text) == (len(calls) == 1)
+        check_sentence(codec, tools, matcher.random_sentence(random.Random(seed), max_length=120))
+
+    agree()
 
 
 def check_sentence(codec: str, tools: list[Tool], sentence: str) -> None:

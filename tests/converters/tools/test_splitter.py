@@ -16,6 +16,7 @@ from converters.tools.codecs import CODECS
 from converters.tools.parts import ArgumentsDelta, CallEnded, CallStarted, ContentDelta, Part, ReasoningDelta, Unfinished
 from converters.tools.splitter import ReasoningMarkers
 from tests.converters.tools.reading import read
+from tests.draws import draws
 
 TOOLS = (
     Tool("now"),
@@ -233,28 +234,37 @@ def test_outputs_are_read_the_same_however_they_are_cut(first: int) -> None:
         assert ended == [part.index for part in whole if isinstance(part, CallStarted)] == list(range(len(ended)))
 
 
-@settings(max_examples=200, deadline=None)
-@given(data=st.data())
-def test_every_way_of_cutting_gives_the_same(data: st.DataObject) -> None:
-    codec, text, reasoning = data.draw(st.sampled_from(OUTPUTS))
-    pieces = cut(text, data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
-    assert read(codec, TOOLS, pieces, reasoning) == read(codec, TOOLS, [text], reasoning)
+@draws(50, 200)
+def test_every_way_of_cutting_gives_the_same(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(data=st.data())
+    def agree(data: st.DataObject) -> None:
+        codec, text, reasoning = data.draw(st.sampled_from(OUTPUTS))
+        pieces = cut(text, data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
+        assert read(codec, TOOLS, pieces, reasoning) == read(codec, TOOLS, [text], reasoning)
+
+    agree()
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    codec=st.sampled_from(sorted(CODECS)),
-    text=st.text(st.sampled_from('{}[]"\\:, \nae1-.nul<>/tool_call=functionrgsARGSTO'), max_size=60),
-    opening=st.integers(0, 1),
-)
-def test_any_text_is_read(codec: str, text: str, opening: int) -> None:
+@draws(80, 300)
+def test_any_text_is_read(n_draws: int) -> None:
     """No text breaks it, and none is lost: what is no call is content."""
-    openings = CODECS[codec].openings
-    text = openings[opening % len(openings)].text + text
-    whole = read(codec, TOOLS, [text])
-    assert read(codec, TOOLS, text) == whole
-    if not any(isinstance(part, (CallStarted, Unfinished)) for part in whole):
-        assert whole == said(text)
+
+    @settings(max_examples=n_draws, deadline=None)
+    @given(
+        codec=st.sampled_from(sorted(CODECS)),
+        text=st.text(st.sampled_from('{}[]"\\:, \nae1-.nul<>/tool_call=functionrgsARGSTO'), max_size=60),
+        opening=st.integers(0, 1),
+    )
+    def read_any(codec: str, text: str, opening: int) -> None:
+        openings = CODECS[codec].openings
+        text = openings[opening % len(openings)].text + text
+        whole = read(codec, TOOLS, [text])
+        assert read(codec, TOOLS, text) == whole
+        if not any(isinstance(part, (CallStarted, Unfinished)) for part in whole):
+            assert whole == said(text)
+
+    read_any()
 
 
 def test_long_arguments_in_many_pieces_cost_linear_time() -> None:

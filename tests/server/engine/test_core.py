@@ -28,6 +28,7 @@ from server.engine.messages import (
     TextChunk,
 )
 from server.engine.scheduler import PrefillPace
+from tests.draws import draws
 from tests.server.engine.fake_backend import FakeBackend, FakeSampler
 
 
@@ -465,33 +466,37 @@ def plans(draw: st.DrawFn) -> list[tuple[str, int, int, int]]:
     ]
 
 
-@settings(deadline=None, max_examples=60)
-@given(plans(), st.integers(1, 4))
-def test_every_request_ends_once_and_nothing_is_left(plan: list[tuple[str, int, int, int]], n_slots: int) -> None:
-    bench = Bench(FakeBackend(n_slots=n_slots, script=lambda seed: "y" * (seed % 30), n_batch=32), max_waiting=4)
-    wanted: dict[int, int] = {}
-    cancelled: set[int] = set()
-    for id, (action, size, max_tokens, n) in enumerate(plan):
-        if action == "add":
-            bench.add(id, prompt="p" * size, max_tokens=max_tokens, n=n, seed=id)
-            wanted[id] = n
-        elif action == "cancel" and wanted:
-            victim = sorted(wanted)[size % len(wanted)]
-            bench.core.cancel(victim)
-            cancelled.add(victim)
-        else:
-            bench.step()
-    bench.run()
-    ends: dict[int, list[int]] = defaultdict(list)
-    for event in bench.events:
-        if isinstance(event, Finished):
-            ends[event.id].append(event.index)
-    for id, n in wanted.items():
-        if bench.failures(id):
-            assert not ends[id]
-        elif id not in cancelled:
-            assert sorted(ends[id]) == list(range(n))
-    assert bench.is_clean()
+@draws(15, 60)
+def test_every_request_ends_once_and_nothing_is_left(n_draws: int) -> None:
+    @settings(deadline=None, max_examples=n_draws)
+    @given(plans(), st.integers(1, 4))
+    def end(plan: list[tuple[str, int, int, int]], n_slots: int) -> None:
+        bench = Bench(FakeBackend(n_slots=n_slots, script=lambda seed: "y" * (seed % 30), n_batch=32), max_waiting=4)
+        wanted: dict[int, int] = {}
+        cancelled: set[int] = set()
+        for id, (action, size, max_tokens, n) in enumerate(plan):
+            if action == "add":
+                bench.add(id, prompt="p" * size, max_tokens=max_tokens, n=n, seed=id)
+                wanted[id] = n
+            elif action == "cancel" and wanted:
+                victim = sorted(wanted)[size % len(wanted)]
+                bench.core.cancel(victim)
+                cancelled.add(victim)
+            else:
+                bench.step()
+        bench.run()
+        ends: dict[int, list[int]] = defaultdict(list)
+        for event in bench.events:
+            if isinstance(event, Finished):
+                ends[event.id].append(event.index)
+        for id, n in wanted.items():
+            if bench.failures(id):
+                assert not ends[id]
+            elif id not in cancelled:
+                assert sorted(ends[id]) == list(range(n))
+        assert bench.is_clean()
+
+    end()
 
 
 def test_a_request_is_the_same_alone_and_beside_others() -> None:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converters import Constraint, Gbnf, JsonSchema, Regex, compile_constraint
@@ -22,6 +22,7 @@ from server.engine.llama import LlamaBackend
 from server.engine.messages import EngineRequest, Failed, Finished, FinishReason, ModelSpec, PutGrammar, Sampling, TextChunk
 from server.engine.spelling import Speller
 from server.engine.walk import Walk
+from tests.draws import draws
 
 PIECES = [b"a", b"ab", b"abc", b"b", b"ba", b'"', b'":', b'": ']
 
@@ -33,10 +34,15 @@ OBJECT: dict[str, Any] = {
 }
 
 
-@given(st.text("ab", max_size=4))
-def test_beginnings(text: str) -> None:
-    begun = any(piece.startswith(text.encode()) and len(piece) > len(text) for piece in PIECES)
-    assert Beginnings(PIECES).begins(text.encode()) == begun
+@draws(30, 100)
+def test_beginnings(n_draws: int) -> None:
+    @settings(max_examples=n_draws)
+    @given(st.text("ab", max_size=4))
+    def begin(text: str) -> None:
+        begun = any(piece.startswith(text.encode()) and len(piece) > len(text) for piece in PIECES)
+        assert Beginnings(PIECES).begins(text.encode()) == begun
+
+    begin()
 
 
 class CountingBackend(LlamaBackend):

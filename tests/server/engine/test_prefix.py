@@ -18,6 +18,7 @@ from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
 from server.engine.messages import EngineRequest, ModelSpec, Sampling, Started, TextChunk
 from server.engine.prefix import Prefixes, n_reusable
+from tests.draws import draws
 from tests.server.engine.fake_backend import FakeBackend
 
 LONG = tuple(range(100))
@@ -93,22 +94,26 @@ def alone(backend: LlamaBackend, prompt: tuple[int, ...]) -> str:
     return bench.texts.get(1, "")
 
 
-@given(data=st.data())
-@settings(max_examples=12, deadline=None)
-def test_a_reply_is_the_same_whatever_the_slots_hold(backend: LlamaBackend, data: st.DataObject) -> None:
-    base = tuple((7 * i + 3) % 200 for i in range(120))
-    cuts = data.draw(st.lists(st.integers(1, 120), min_size=2, max_size=6))
-    prompts = [base[:cut] + tuple((11 * i + cut) % 200 for i in range(data.draw(st.integers(1, 60)))) for cut in cuts]
-    expected = [alone(backend, prompt) for prompt in prompts]
-    bench = Bench(backend)
-    for i, prompt in enumerate(prompts):
-        bench.add(i, prompt, n=data.draw(st.integers(1, 3)))
-        for _ in range(data.draw(st.integers(0, 40))):
-            bench.step()
-        if data.draw(st.integers(0, 4)) == 0:
-            bench.core.cancel(99)
-    bench.run()
-    assert [bench.texts.get(i, "") for i in range(len(prompts))] == expected
+@draws(4, 12)
+def test_a_reply_is_the_same_whatever_the_slots_hold(n_draws: int, backend: LlamaBackend) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(data=st.data())
+    def reply(data: st.DataObject) -> None:
+        base = tuple((7 * i + 3) % 200 for i in range(120))
+        cuts = data.draw(st.lists(st.integers(1, 120), min_size=2, max_size=6))
+        prompts = [base[:cut] + tuple((11 * i + cut) % 200 for i in range(data.draw(st.integers(1, 60)))) for cut in cuts]
+        expected = [alone(backend, prompt) for prompt in prompts]
+        bench = Bench(backend)
+        for i, prompt in enumerate(prompts):
+            bench.add(i, prompt, n=data.draw(st.integers(1, 3)))
+            for _ in range(data.draw(st.integers(0, 40))):
+                bench.step()
+            if data.draw(st.integers(0, 4)) == 0:
+                bench.core.cancel(99)
+        bench.run()
+        assert [bench.texts.get(i, "") for i in range(len(prompts))] == expected
+
+    reply()
 
 
 def test_a_conversation_reads_only_what_is_new(backend: LlamaBackend) -> None:

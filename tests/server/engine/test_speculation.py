@@ -28,6 +28,7 @@ from server.engine.messages import (
     TokenLogprobs,
 )
 from server.engine.sequence import Sequence as Choice
+from tests.draws import draws
 from tests.server.engine.fake_backend import END, FakeBackend, FakeDraft, FakeSampler
 
 Rule = Callable[[int, tuple[int, ...]], int]
@@ -210,41 +211,51 @@ REQUESTS = st.lists(
 )
 
 
-@given(RULES, guesses(), REQUESTS, st.data())
-@settings(max_examples=80, deadline=None)
-def test_any_guess_leaves_the_text_as_it_is(rule: Rule, guess: Guess | None, requests: list[Any], data: st.DataObject) -> None:
-    plain = Bench(RuledBackend(rule=rule), speculates=False)
-    cost = data.draw(st.sampled_from([1.2, 3.0, 50.0]))
-    drafted = Bench(RuledBackend(rule=rule, decode_cost=cost, n_outputs=data.draw(st.sampled_from([16, 64]))), guess=guess)
-    for bench in (plain, drafted):
+@draws(20, 80)
+def test_any_guess_leaves_the_text_as_it_is(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(RULES, guesses(), REQUESTS, st.data())
+    def agree(rule: Rule, guess: Guess | None, requests: list[Any], data: st.DataObject) -> None:
+        plain = Bench(RuledBackend(rule=rule), speculates=False)
+        cost = data.draw(st.sampled_from([1.2, 3.0, 50.0]))
+        drafted = Bench(RuledBackend(rule=rule, decode_cost=cost, n_outputs=data.draw(st.sampled_from([16, 64]))), guess=guess)
+        for bench in (plain, drafted):
+            for id, request in enumerate(requests):
+                bench.add(id, **request)
+        gone = data.draw(st.integers(0, 2 * len(requests)))
+        for _ in range(data.draw(st.integers(0, 12))):
+            drafted.events.extend(drafted.core.step())
+        drafted.core.cancel(gone)
+        plain.run()
+        drafted.run()
         for id, request in enumerate(requests):
-            bench.add(id, **request)
-    gone = data.draw(st.integers(0, 2 * len(requests)))
-    for _ in range(data.draw(st.integers(0, 12))):
-        drafted.events.extend(drafted.core.step())
-    drafted.core.cancel(gone)
-    plain.run()
-    drafted.run()
-    for id, request in enumerate(requests):
-        if id != gone:
-            assert [drafted.outcome(id, i) for i in range(request["n"])] == [plain.outcome(id, i) for i in range(request["n"])]
-    if gone >= len(requests):
-        assert sorted(drafted.n_draws) == sorted(plain.n_draws), "as many random numbers for each"
+            if id != gone:
+                assert [drafted.outcome(id, i) for i in range(request["n"])] == [
+                    plain.outcome(id, i) for i in range(request["n"])
+                ]
+        if gone >= len(requests):
+            assert sorted(drafted.n_draws) == sorted(plain.n_draws), "as many random numbers for each"
+
+    agree()
 
 
-@given(RULES, REQUESTS)
-@settings(max_examples=30, deadline=None)
-def test_how_much_is_guessed_depends_on_the_sequence_alone(rule: Rule, requests: list[Any]) -> None:
-    together = Bench(RuledBackend(rule=rule))
-    for id, request in enumerate(requests):
-        together.add(id, **request)
-    together.run()
-    for id, request in enumerate(requests):
-        alone = Bench(RuledBackend(rule=rule))
-        alone.add(id, **request)
-        alone.run()
-        counts = [sorted((e.index, e.n_drafted_tokens, e.n_accepted_tokens) for e in b.ends(id)) for b in (alone, together)]
-        assert counts[0] == counts[1]
+@draws(8, 30)
+def test_how_much_is_guessed_depends_on_the_sequence_alone(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(RULES, REQUESTS)
+    def agree(rule: Rule, requests: list[Any]) -> None:
+        together = Bench(RuledBackend(rule=rule))
+        for id, request in enumerate(requests):
+            together.add(id, **request)
+        together.run()
+        for id, request in enumerate(requests):
+            alone = Bench(RuledBackend(rule=rule))
+            alone.add(id, **request)
+            alone.run()
+            counts = [sorted((e.index, e.n_drafted_tokens, e.n_accepted_tokens) for e in b.ends(id)) for b in (alone, together)]
+            assert counts[0] == counts[1]
+
+    agree()
 
 
 def test_a_text_that_repeats_itself_takes_few_decodes() -> None:
@@ -419,30 +430,34 @@ def draft_models(draw: st.DrawFn) -> Callable[[tuple[int, ...]], tuple[int, floa
     return guess
 
 
-@given(RULES, draft_models(), REQUESTS, st.data())
-@settings(max_examples=60, deadline=None)
-def test_any_draft_model_leaves_the_text_as_it_is(rule: Rule, guess: Any, requests: list[Any], data: st.DataObject) -> None:
-    plain = Bench(RuledBackend(rule=rule), speculates=False)
-    n_batch = data.draw(st.sampled_from([4, 7, 64]))
-    drafted = Bench(with_draft(rule, guess, n_batch=n_batch))
-    for bench in (plain, drafted):
+@draws(15, 60)
+def test_any_draft_model_leaves_the_text_as_it_is(n_draws: int) -> None:
+    @settings(max_examples=n_draws, deadline=None)
+    @given(RULES, draft_models(), REQUESTS, st.data())
+    def agree(rule: Rule, guess: Any, requests: list[Any], data: st.DataObject) -> None:
+        plain = Bench(RuledBackend(rule=rule), speculates=False)
+        n_batch = data.draw(st.sampled_from([4, 7, 64]))
+        drafted = Bench(with_draft(rule, guess, n_batch=n_batch))
+        for bench in (plain, drafted):
+            for id, request in enumerate(requests):
+                bench.add(id, **request)
+        for _ in range(data.draw(st.integers(0, 12))):
+            drafted.events.extend(drafted.core.step())
+        if data.draw(st.booleans()):
+            drafted.core.cancel(len(requests) - 1)
+            requests = requests[:-1]
+        plain.run()
+        drafted.run()
+        check_draft_cells(drafted.backend)
         for id, request in enumerate(requests):
-            bench.add(id, **request)
-    for _ in range(data.draw(st.integers(0, 12))):
-        drafted.events.extend(drafted.core.step())
-    if data.draw(st.booleans()):
-        drafted.core.cancel(len(requests) - 1)
-        requests = requests[:-1]
-    plain.run()
-    drafted.run()
-    check_draft_cells(drafted.backend)
-    for id, request in enumerate(requests):
-        assert [drafted.outcome(id, i) for i in range(request["n"])] == [plain.outcome(id, i) for i in range(request["n"])]
-        alone = Bench(with_draft(rule, guess, n_batch=n_batch))
-        alone.add(id, **request)
-        alone.run()
-        counts = [sorted((e.index, e.n_drafted_tokens, e.n_accepted_tokens) for e in b.ends(id)) for b in (alone, drafted)]
-        assert counts[0] == counts[1], "beside others as alone"
+            assert [drafted.outcome(id, i) for i in range(request["n"])] == [plain.outcome(id, i) for i in range(request["n"])]
+            alone = Bench(with_draft(rule, guess, n_batch=n_batch))
+            alone.add(id, **request)
+            alone.run()
+            counts = [sorted((e.index, e.n_drafted_tokens, e.n_accepted_tokens) for e in b.ends(id)) for b in (alone, drafted)]
+            assert counts[0] == counts[1], "beside others as alone"
+
+    agree()
 
 
 def check_draft_cells(backend: FakeBackend) -> None:
