@@ -24,17 +24,20 @@ async def generate_on(
     Before the last event `keep` is told the tokens of the whole: prompt, answer, the turn's end. Raises BadRequest naming
     `param` for tokens that the model doesn't have, and what `generate` does.
     """
-    engine = (await service.manager.engine(request.model)).engine
-    request = await _behind(request, tokens, engine, param)
+    model = await service.manager.engine(request.model)
+    engine = model.engine
     texts: list[str] = []
-    async with aclosing(service.generate(request)) as events:
-        async for event in events:
-            if isinstance(event, TextDelta):
-                texts.append(event.text)
-            if isinstance(event, Completed):
-                text = await service.prompt_text(request) + "".join(texts) + engine.info.eos_token
-                keep(await engine.tokenize(text.removeprefix(engine.info.bos_token), add_special=False, parse_special=True))
-            yield event
+    with model.in_use():
+        request = await _behind(request, tokens, engine, param)
+        async with aclosing(service.generate_with(model, request)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    texts.append(event.text)
+                if isinstance(event, Completed):
+                    text = await service.prompt_text_with(model, request) + "".join(texts) + engine.info.eos_token
+                    text = text.removeprefix(engine.info.bos_token)
+                    keep(await engine.tokenize(text, add_special=False, parse_special=True))
+                yield event
 
 
 async def _behind(request: GenerateRequest, tokens: tuple[int, ...], engine: EngineClient, param: str) -> GenerateRequest:

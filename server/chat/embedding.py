@@ -88,8 +88,9 @@ async def embed(manager: ModelManager, request: EmbedRequest) -> Embeddings:
     if request.n_dimensions not in (None, info.n_embd):
         message = f"dimensions must be {info.n_embd}: the vectors of model {model.name} can't be made shorter or longer"
         raise UnsupportedParameter(message, param="dimensions")
-    tokens = await _tokenize_all(model.engine, request)
-    return Embeddings(model.name, await model.engine.embed(tokens), sum(map(len, tokens)))
+    with model.in_use():
+        tokens = await _tokenize_all(model.engine, request)
+        return Embeddings(model.name, await model.engine.embed(tokens), sum(map(len, tokens)))
 
 
 async def rank(manager: ModelManager, request: RankRequest) -> Ranking:
@@ -100,15 +101,16 @@ async def rank(manager: ModelManager, request: RankRequest) -> Ranking:
     if frame is None:
         message = f"model {model.name} can't rank documents: that needs a reranker (a GGUF whose pooling type is rank)"
         raise UnsupportedParameter(message, param="model")
-    params = request.params
-    (query,) = await _tokenize(model.engine, EmbedRequest((request.query,), param=params[0], is_single=True))
-    documents = await _tokenize(model.engine, EmbedRequest(request.documents, param=params[1]))
-    pairs = [(*frame.before, *query, *frame.between, *document, *frame.after) for document in documents]
-    for number, pair in enumerate(pairs):
-        if len(pair) > info.n_ctx_embed:
-            raise _too_long(f"{params[1]}[{number}]", len(pair), info, f" together with {params[0]}")
-    scores = await model.engine.embed(tuple(pairs), is_ranking=True)
-    return Ranking(model.name, tuple(floats(score)[0] for score in scores), sum(map(len, pairs)))
+    with model.in_use():
+        params = request.params
+        (query,) = await _tokenize(model.engine, EmbedRequest((request.query,), param=params[0], is_single=True))
+        documents = await _tokenize(model.engine, EmbedRequest(request.documents, param=params[1]))
+        pairs = [(*frame.before, *query, *frame.between, *document, *frame.after) for document in documents]
+        for number, pair in enumerate(pairs):
+            if len(pair) > info.n_ctx_embed:
+                raise _too_long(f"{params[1]}[{number}]", len(pair), info, f" together with {params[0]}")
+        scores = await model.engine.embed(tuple(pairs), is_ranking=True)
+        return Ranking(model.name, tuple(floats(score)[0] for score in scores), sum(map(len, pairs)))
 
 
 async def _tokenize_all(engine: EngineClient, request: EmbedRequest) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from server.engine.client import EngineClient
@@ -30,6 +31,9 @@ class LoadedModel(Protocol):
     @property
     def codec(self) -> str | None:
         """The tool-call format that models.txt names (`codec=`); None: told by the chat template."""
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """The model stays until this is left; entered right after it was handed out, it can't have gone."""
 
 
 class ModelManager(Protocol):

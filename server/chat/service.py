@@ -110,6 +110,13 @@ class Service:
         Whatever is wrong with the request is raised before Started. A choice that fails later lets the others end first.
         """
         model = await self.manager.engine(request.model)
+        with model.in_use():
+            async with aclosing(self.generate_with(model, request)) as events:
+                async for event in events:
+                    yield event
+
+    async def generate_with(self, model: LoadedModel, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        """The same with a model that is in use already."""
         request = await with_suffix(request, model)
         _check_tokens(request, model.engine.info)
         effort = effort_of(request)
@@ -132,7 +139,9 @@ class Service:
         """What holds the answer from its first token: the request's constraint with what its tools make of it."""
         if request.tools is None:
             return request.constraint
-        return (await self._with_constraint(request, await self.manager.engine(request.model))).constraint
+        model = await self.manager.engine(request.model)
+        with model.in_use():
+            return (await self._with_constraint(request, model)).constraint
 
     async def _with_constraint(self, request: GenerateRequest, model: LoadedModel) -> GenerateRequest:
         """The request with what its tools hold the whole answer to."""
@@ -181,6 +190,11 @@ class Service:
     async def prompt_text(self, request: GenerateRequest) -> str:
         """The text of the first prompt, a chat, as `generate` has it."""
         model = await self.manager.engine(request.model)
+        with model.in_use():
+            return await self.prompt_text_with(model, request)
+
+    async def prompt_text_with(self, model: LoadedModel, request: GenerateRequest) -> str:
+        """The same with a model that is in use already."""
         request = await self._with_constraint(request, model)
         prompt = _described(request.prompts[0], request)
         assert isinstance(prompt, ChatPrompt)
@@ -194,15 +208,16 @@ class Service:
         Where there are more than `most` for sure, this may be the least number there can be, which costs nothing to find.
         Without `most` the text is bounded as that of /tokenize is. Raises BadRequest.
         """
-        text = await self.prompt_text(request)
-        if most is None:
-            check_size(text, request.param, self.settings.request_limits.tokenize_bytes, "tokenize_bytes")
-        engine = (await self.manager.engine(request.model)).engine
-        has_start = _has_bos(text, engine.info)
-        if most is None:
-            return len(await engine.tokenize(text, add_special=not has_start))
-        (found,) = await engine.tokenize_all((text,), add_special=not has_start, most=most)
-        return found if isinstance(found, int) else len(found)
+        model = await self.manager.engine(request.model)
+        with model.in_use():
+            text = await self.prompt_text_with(model, request)
+            if most is None:
+                check_size(text, request.param, self.settings.request_limits.tokenize_bytes, "tokenize_bytes")
+            has_start = _has_bos(text, model.engine.info)
+            if most is None:
+                return len(await model.engine.tokenize(text, add_special=not has_start))
+            (found,) = await model.engine.tokenize_all((text,), add_special=not has_start, most=most)
+            return found if isinstance(found, int) else len(found)
 
     def _format(self, request: GenerateRequest, prompt: Prompt, text: object, model: LoadedModel, rules: _Rules) -> TurnFormat:
         """What the answer to a rendered prompt may hold: no thinking where a constraint rules from the first token."""

@@ -42,7 +42,8 @@ class _Run:
 
 
 class ActiveEngine:
-    """`engine`, counted. `on_change` is called when the first use begins and when the last one ends, `on_run` at each run."""
+    """`engine`, counted. `on_change` is called when the first use begins and when the last one ends, `on_run` at each run
+    and at each `use` of some length."""
 
     def __init__(
         self, engine: EngineClient, totals: ModelTotals, on_change: Callable[[], None], on_run: Callable[[], None]
@@ -79,6 +80,13 @@ class ActiveEngine:
     def n_kv_tokens(self) -> int:
         """Tokens that running requests hold in the KV cache: of their prompts once, and of what they wrote."""
         return sum(run.n_tokens for run in self._runs.values())
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """It is in use until this is left, even while nothing is asked of it. Raises ModelLoading where it was unloaded."""
+        with self._use():
+            self._on_run()
+            yield
 
     # -- the EngineClient
 

@@ -262,7 +262,7 @@ class Manager:
 
     @staticmethod
     def _on_run(slot: Slot) -> None:
-        """A run has begun: what was promised is kept."""
+        """A run, or another use, has begun: what was promised is kept."""
         slot.promised_until = -math.inf
 
     # -- what is told of models

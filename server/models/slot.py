@@ -6,9 +6,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from server.engine.client import EngineClient
 from server.models.activity import ActiveEngine
 from server.models.catalogue import ModelEntry
 
@@ -18,9 +18,13 @@ class LoadedModel:
     """A model that can take requests, with what models.txt says of it. `template`: a built-in one's name, or Jinja text."""
 
     name: str
-    engine: EngineClient
+    engine: ActiveEngine
     template: str | None = None
     codec: str | None = None
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """The model stays until this is left. Raises ModelLoading where it has gone since it was handed out."""
+        return self.engine.use()
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ import math
 import random
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -179,6 +179,9 @@ class FakeModel:
     engine: FakeEngine
     template: str | None = None
     codec: str | None = None
+
+    def in_use(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from converters.compile import Compiled, Relaxation, Stats
+from converters.compile import Compiled, CompileOptions, Relaxation, Stats
 from converters.constraint import AnyJson, Choice, Constraint, Gbnf, JsonSchema, Lark, Regex, StructuralTag
 from converters.errors import InvalidSource, LimitExceeded, Position, UnsupportedFeature
-from server.chat.constraint import MAX_HEADER_BYTES, constraint_notices, dotted, encode_notices, reject
+from server.chat.constraint import MAX_HEADER_BYTES, CompileOutcome, constraint_notices, dotted, encode_notices, reject
 from server.chat.description import describe
 from server.chat.types import Notice
 from server.engine.messages import EngineEvent, EngineRequest
 from server.errors import BadRequest, ConstraintRejected, ContextOverflow
 from server.settings import Settings
-from tests.server.fakes import FakeEngine, Served, serve, with_info
+from tests.server.fakes import FakeEngine, FakeModel, InlineCompiler, Served, serve, with_info
 
 THINKER = "{{ messages[0].content }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
 
@@ -138,3 +140,42 @@ async def test_a_constraint_is_described_only_when_asked(served: Served) -> None
 def test_descriptions_show_the_source(constraint: Constraint, shown: str) -> None:
     assert shown in describe(constraint)
     assert len(describe(Gbnf("x" * 100_000))) < 5000
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "guided_choice": ["Hello"]}),
+        ("/v1/completions", {"prompt": ["a", "b", "c", "d", "e", "f"], "n": 4}),
+        ("/api/generate", {"prompt": "hi", "model": "fake", "context": [72, 105], "stream": False}),
+        ("/v1/embeddings", {"input": ["a", "b"]}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "hi"}], "model": "fake"}),
+    ],
+)
+async def test_a_request_keeps_its_model_from_first_to_last(
+    monkeypatch: pytest.MonkeyPatch, path: str, fields: dict[str, object]
+) -> None:
+    """While its constraint compiles, between the prompts of a batch, after its last token too."""
+    uses: list[object] = []
+
+    @contextmanager
+    def in_use(model: FakeModel) -> Iterator[None]:
+        uses.append(model)
+        yield
+        uses.remove(model)
+
+    class Engine(FakeEngine):
+        def __getattribute__(self, name: str) -> object:
+            if name in ("generate", "put_grammar", "tokenize", "tokenize_all", "embed", "detokenize"):
+                assert uses, name
+            return super().__getattribute__(name)
+
+    class Compiler(InlineCompiler):
+        async def compile(self, constraint: Constraint, options: CompileOptions) -> CompileOutcome:
+            assert uses
+            return await super().compile(constraint, options)
+
+    monkeypatch.setattr(FakeModel, "in_use", in_use)
+    async with serve(Engine(), compiler=Compiler()) as served:
+        assert (await served.client.post(path, json=fields)).status_code == 200
+    assert not uses

@@ -203,6 +203,19 @@ async def test_a_request_that_was_given_a_model_finds_it(short: Manager) -> None
         await model.engine.tokenize("")
 
 
+async def test_a_request_that_is_being_prepared_keeps_its_model(short: Manager) -> None:
+    """Another one, which was given the model later, runs and ends meanwhile."""
+    model = await short.engine("b")
+    with model.in_use():
+        short.touch("b", 0)
+        await use(short, "b")
+        await asyncio.sleep(0.1)
+        assert [event async for event in model.engine.generate(EngineRequest(0, ""))]
+    await until(lambda: short.state("b") == "stopped")
+    with pytest.raises(ModelLoading, match="unloaded"), model.in_use():
+        pass
+
+
 async def test_how_long_a_model_stays_can_be_said(short: Manager) -> None:
     await use(short, "b")
     short.touch("b", -1)
