@@ -163,7 +163,10 @@ def _collector_is_off() -> Iterator[None]:
     gc.enable()
 
 
-_OPEN = {"properties": {"a": {"type": "string", "pattern": "^a+b"}, "b": {"items": {"$ref": "#"}}}, "minProperties": 1}
+_OPEN: dict[str, Any] = {
+    "properties": {"a": {"type": "string", "pattern": "^a+b"}, "b": {"items": {"$ref": "#"}}},
+    "minProperties": 1,
+}
 
 
 @pytest.mark.usefixtures("_collector_is_off")
