@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from converters.compile import compile_constraint
 from converters.constraint import Choice, Constraint, Gbnf, JsonSchema, Regex
 from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import build_tables
@@ -37,6 +36,7 @@ from server.engine.messages import (
     Trigger,
 )
 from tests.draws import draws
+from tests.server.engine.compiled import compiled
 
 SCHEMAS: dict[str, Any] = {
     "object": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]},
@@ -71,8 +71,8 @@ class Bench:
     def key(self, constraint: Constraint) -> str:
         key = repr(constraint)
         if key not in self.known:
-            compiled = compile_constraint(constraint)
-            self.intake._put_grammar(PutGrammar(key, compiled.gbnf, compiled.tables))
+            made = compiled(constraint)
+            self.intake._put_grammar(PutGrammar(key, made.gbnf, made.tables))
             self.known.add(key)
         return key
 

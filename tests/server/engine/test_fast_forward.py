@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converters import Constraint, Gbnf, JsonSchema, Regex, compile_constraint
+from converters import Constraint, Gbnf, JsonSchema, Regex
 from converters.grammar.match import Matcher
 from server.engine.backend import BackendError, Batch
 from server.engine.core import Core
@@ -23,6 +23,7 @@ from server.engine.messages import EngineRequest, Failed, Finished, FinishReason
 from server.engine.spelling import Speller
 from server.engine.walk import Walk
 from tests.draws import draws
+from tests.server.engine.compiled import compiled
 
 PIECES = [b"a", b"ab", b"abc", b"b", b"ba", b'"', b'":', b'": ']
 
@@ -68,8 +69,8 @@ class Bench:
 
     def add(self, id: int, constraint: Constraint, *, on: bool = True, n: int = 1, **fields: Any) -> None:
         key = repr(constraint)
-        compiled = compile_constraint(constraint)
-        self.intakes[on]._put_grammar(PutGrammar(key, compiled.gbnf, compiled.tables))
+        made = compiled(constraint)
+        self.intakes[on]._put_grammar(PutGrammar(key, made.gbnf, made.tables))
         sampling = fields.pop("sampling", Sampling(seed=id, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0))
         request = EngineRequest(id, "the cat", n=n, sampling=sampling, grammar_key=key, **fields)
         self.texts[id] = [""] * n
@@ -122,7 +123,7 @@ def test_what_a_longer_token_begins_with_is_left_to_be_drawn(bench: Bench) -> No
 
 
 def walk_of(bench: Bench, constraint: Constraint) -> Walk:
-    matcher = Matcher.from_tables(compile_constraint(constraint).tables)
+    matcher = Matcher.from_tables(compiled(constraint).tables)
     speller = Speller(bench.backend.vocabulary)
     return Walk(matcher, speller, {}, FastForward(matcher, speller, {}))
 
