@@ -65,24 +65,35 @@ def test_sentences_are_valid_and_llama_cpp_takes_them(oracle: Oracle) -> None:
     assert n_compiled > 40
 
 
+def refused(oracle: Oracle, gbnf: str, texts: list[str]) -> list[tuple[str, str]]:
+    """The sentences that llama.cpp's sampler doesn't take."""
+    taken = oracle.accepts(gbnf, texts)
+    return [(text, "llama.cpp refuses it") for text, is_taken in zip(texts, taken, strict=True) if not is_taken]
+
+
 def main(step: int, n: int) -> None:
     """Print every violation of the corpus, and how many there were."""
-    n_schemas = n_sentences = n_violations = n_unjudged = 0
-    for entry in schemas(step):
-        found = sentences(entry, n)
-        if found is not None:
-            try:
-                bad = violations(entry, found[1])
-            except (AttributeError, TypeError) as error:  # the judge trips over words that aren't what its draft says
-                n_unjudged += 1
-                print(entry["id"], "can't be judged", repr(error)[:200], sep="\t", flush=True)
-                continue
-            n_schemas, n_sentences, n_violations = n_schemas + 1, n_sentences + n, n_violations + len(bad)
-            for text, reason in bad[:2]:
-                print(entry["id"], reason, text[:200], sep="\t", flush=True)
-        if n_schemas % 500 == 0:
-            print(f"{n_schemas} schemas so far, {n_violations} violations", flush=True)
-    print(f"{n_schemas} schemas, {n_sentences} sentences, {n_violations} violations, {n_unjudged} schemas can't be judged")
+    n_schemas = n_sentences = n_violations = n_refused = n_unjudged = 0
+    with Oracle() as oracle:
+        for entry in schemas(step):
+            found = sentences(entry, n)
+            if found is not None:
+                bad, not_taken = [], refused(oracle, *found)
+                try:
+                    bad = violations(entry, found[1])
+                except (AttributeError, TypeError) as error:  # the judge trips over words that aren't what its draft says
+                    n_unjudged += 1
+                    print(entry["id"], "can't be judged", repr(error)[:200], sep="\t", flush=True)
+                n_schemas, n_sentences = n_schemas + 1, n_sentences + n
+                n_violations, n_refused = n_violations + len(bad), n_refused + len(not_taken)
+                for text, reason in (*bad[:2], *not_taken[:2]):
+                    print(entry["id"], reason, text[:200], sep="\t", flush=True)
+            if n_schemas % 500 == 0:
+                print(f"{n_schemas} schemas so far, {n_violations + n_refused} violations", flush=True)
+    print(
+        f"{n_schemas} schemas, {n_sentences} sentences, {n_violations} violations, {n_refused} that llama.cpp refuses,"
+        f" {n_unjudged} schemas can't be judged"
+    )
 
 
 if __name__ == "__main__":
