@@ -55,7 +55,7 @@ def encode_usage(usage: Usage, prompt: str = "prompt", completion: str = "comple
         f"{completion}_tokens_details": {
             "reasoning_tokens": usage.n_reasoning_tokens,
             "forced_tokens": usage.n_forced_tokens,
-            **(predicted if any(predicted.values()) else {}),
+            **(predicted if usage.is_predicted else {}),
         },
     }
 

@@ -411,14 +411,15 @@ class _Tally:
         )
 
     def add_finished(self, event: Finished, *, is_predicted: bool) -> None:
-        n_accepted, n_refused = event.n_accepted_tokens, event.n_drafted_tokens - event.n_accepted_tokens
+        n_accepted, n_refused = event.n_fulfilled_tokens, event.n_predicted_tokens - event.n_fulfilled_tokens
         self.usage = replace(
             self.usage,
             n_completion_tokens=self.usage.n_completion_tokens + event.n_completion_tokens,
             n_reasoning_tokens=self.usage.n_reasoning_tokens + event.n_reasoning_tokens,
             n_forced_tokens=self.usage.n_forced_tokens + event.n_forced_tokens,
-            n_accepted_tokens=self.usage.n_accepted_tokens + n_accepted * is_predicted,
-            n_refused_tokens=self.usage.n_refused_tokens + n_refused * is_predicted,
+            n_accepted_tokens=self.usage.n_accepted_tokens + n_accepted,
+            n_refused_tokens=self.usage.n_refused_tokens + n_refused,
+            is_predicted=is_predicted,
             prompt_s=max(self.usage.prompt_s, event.prompt_s),
             decode_s=max(self.usage.decode_s, event.decode_s),
         )

@@ -182,7 +182,7 @@ class Usage:
     """Tokens and times of a whole answer. Prompt tokens count once per prompt, not per choice. Times are in seconds.
 
     Reasoning and forced tokens are among those of the completion: written while thinking; written without a choice. Accepted
-    and refused ones are counted where the client has predicted the answer: tokens that were put to the test.
+    and refused ones are tokens of the client's prediction that were put to the test, if `is_predicted`.
     """
 
     n_prompt_tokens: int = 0
@@ -192,6 +192,7 @@ class Usage:
     n_forced_tokens: int = 0
     n_accepted_tokens: int = 0
     n_refused_tokens: int = 0
+    is_predicted: bool = False
     prompt_s: float = 0.0
     decode_s: float = 0.0
 

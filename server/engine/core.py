@@ -413,6 +413,8 @@ class Core:
                 n_rejected_tokens=sequence.sampler.n_rejected,
                 n_drafted_tokens=sequence.n_drafted,
                 n_accepted_tokens=sequence.n_accepted,
+                n_predicted_tokens=sequence.n_predicted,
+                n_fulfilled_tokens=sequence.n_fulfilled,
                 n_reasoning_tokens=0 if sequence.course is None else sequence.course.n_reasoning,
                 prompt_s=sequence.job.prompt_s,
                 decode_s=sequence.decode_s,

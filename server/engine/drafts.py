@@ -46,6 +46,8 @@ class Drafts:
             if n_most > 0 and sequence.can_decode and not sequence.draft:
                 sequence.draft = self._guess(sequence, n_most)
                 sequence.n_drafted += len(sequence.draft)
+                sequence.n_predicted_now = _n_predicted(sequence)
+                sequence.n_predicted += sequence.n_predicted_now
                 if not sequence.draft and _may_ask_model(sequence):
                     asked.append((sequence, n_most))
         if self._model is not None and asked:
@@ -77,6 +79,12 @@ def _model_drafts(model: DraftModel | None, costs: Costs) -> ModelDrafts | None:
         )
         return None
     return ModelDrafts(model, costs)
+
+
+def _n_predicted(sequence: Sequence) -> int:
+    """How many tokens of the new draft, which isn't the draft model's, the client predicted."""
+    drafter = sequence.drafter
+    return 0 if drafter is None or not sequence.is_free else drafter.n_predicted(len(sequence.draft))
 
 
 def _may_ask_model(sequence: Sequence) -> bool:

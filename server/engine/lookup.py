@@ -21,7 +21,7 @@ class PromptIndex:
     """
 
     def __init__(self, prompt: Sequence[int], prediction: Sequence[int] = ()) -> None:
-        self.is_predicted = bool(prediction)
+        self.n_predicted = len(prediction)
         self.tokens = (*prediction, *prompt)
         self.ends = [_ends(self.tokens, size) for size in _SIZES]
 
@@ -42,7 +42,7 @@ class Lookup:
         self._ends: list[dict[int, int]] = [{} for _ in _SIZES]
         self._place: int | None = None
         self.n_matched = 0
-        if prompt.is_predicted:
+        if prompt.n_predicted:
             self._place, self.n_matched = 0, LONGEST_MATCH
         self._find_and_note()
 
@@ -74,6 +74,10 @@ class Lookup:
         found = self._tokens[self._place : self._place + n_tokens]
         n_found = len(found)
         return [found[i % n_found] for i in range(n_tokens)]
+
+    def n_predicted(self, n_tokens: int) -> int:
+        """How many of the `n_tokens` tokens of `continuation` are the client's prediction; those come first."""
+        return 0 if self._place is None else max(0, min(n_tokens, self._prompt.n_predicted - self._place))
 
     def _find_and_note(self) -> None:
         """Look for a longer n-gram than what has matched so far; then note those that end the text, each with its place."""

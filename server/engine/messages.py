@@ -423,7 +423,8 @@ class Finished:
     """Choice `index` has ended. `stop_string` is the one that ended it, if one did. Times are in seconds.
 
     n_rejected_tokens: how often the grammar refused a token that was drawn. n_drafted_tokens: guessed by speculation;
-    n_accepted_tokens: of these, those that were what was drawn then.
+    n_accepted_tokens: of these, those that were what was drawn then. n_predicted_tokens and n_fulfilled_tokens: the same of
+    those alone that the client predicted.
     """
 
     id: int
@@ -435,6 +436,8 @@ class Finished:
     n_rejected_tokens: int = 0
     n_drafted_tokens: int = 0
     n_accepted_tokens: int = 0
+    n_predicted_tokens: int = 0
+    n_fulfilled_tokens: int = 0
     n_reasoning_tokens: int = 0
     prompt_s: float = 0.0
     decode_s: float = 0.0

@@ -98,7 +98,8 @@ class Job:
 class Sequence:
     """One choice. `next_tokens` were taken and aren't decoded yet; `position` is where the first of them goes.
 
-    `draft` is a guess at what comes after them, to be decoded with them; `n_drafted` and `n_accepted` count such tokens.
+    `draft` is a guess at what comes after them, to be decoded with them; `n_drafted` and `n_accepted` count such tokens,
+    `n_predicted` and `n_fulfilled` those of them that the client predicted, the first `n_predicted_now` of what is to come.
     """
 
     job: Job
@@ -113,6 +114,9 @@ class Sequence:
     draft: tuple[int, ...] = ()
     n_drafted: int = 0
     n_accepted: int = 0
+    n_predicted_now: int = 0
+    n_predicted: int = 0
+    n_fulfilled: int = 0
     n_tokens: int = 0
     first_token_at: float = 0.0
 
@@ -166,6 +170,8 @@ class Sequence:
         del self.next_tokens[0]
         self.position += 1
         self.n_accepted += 1
+        self.n_fulfilled += self.n_predicted_now > 0
+        self.n_predicted_now -= 1
         return True
 
     @property

@@ -190,3 +190,7 @@ class Drafter:
         n_matched = self._lookup.n_matched
         likelihoods = accumulate((self._beliefs.of(n_matched + place) for place in range(MOST_DRAFTED)), mul)
         return tuple(self._lookup.continuation(min(n_most, self._costs.best_length(likelihoods))))
+
+    def n_predicted(self, n_tokens: int) -> int:
+        """How many of the `n_tokens` tokens that `propose` gives now are the client's prediction; those come first."""
+        return self._lookup.n_predicted(n_tokens)

@@ -331,12 +331,16 @@ async def test_tools_are_shown_to_the_template(fields: dict[str, Any], shown: st
 
 
 class DraftingEngine(FakeEngine):
-    """Has drafted 8 tokens of each choice, and 6 of them were right."""
+    """Has drafted 8 tokens of each choice, of which 6 were right; those that were predicted are `predicted`."""
+
+    predicted = (5, 4)
 
     def _events(self, request: EngineRequest) -> list[EngineEvent]:
         *events, end = super()._events(request)
         assert isinstance(end, Finished)
-        return [*events, replace(end, n_drafted_tokens=8, n_accepted_tokens=6)]
+        n_predicted, n_fulfilled = self.predicted if request.prediction else (0, 0)
+        drafted = replace(end, n_drafted_tokens=8, n_accepted_tokens=6)
+        return [*events, replace(drafted, n_predicted_tokens=n_predicted, n_fulfilled_tokens=n_fulfilled)]
 
 
 async def test_a_prediction_reaches_the_engine_and_is_told_in_the_usage() -> None:
@@ -345,8 +349,11 @@ async def test_a_prediction_reaches_the_engine_and_is_told_in_the_usage() -> Non
         for content in ("Hello there", [{"type": "text", "text": "Hello there"}]):
             reply = await served.chat(prediction={"type": "content", "content": content})
             details = reply.json()["usage"]["completion_tokens_details"]
-            assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (6, 2)
+            assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (4, 1)
             assert engine.requests[-1].prediction == "Hello there"
+        engine.predicted = (0, 0)
+        reply = await served.chat(prediction={"type": "content", "content": "Something else"})
+        assert reply.json()["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] == 0
         details = (await served.chat(prediction=None)).json()["usage"]["completion_tokens_details"]
         assert set(details) == {"reasoning_tokens", "forced_tokens"}
         assert engine.requests[-1].prediction == ""

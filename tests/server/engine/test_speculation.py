@@ -344,6 +344,22 @@ def test_what_the_client_predicts_is_guessed_from_the_start(prediction: str) -> 
     assert (end.n_drafted_tokens > 0) == (n_decodes < len(text))
 
 
+@pytest.mark.parametrize(
+    ("prediction", "is_right", "is_wrong"),
+    [("0123456789" * 4, True, False), ("01234567" + "x" * 30, True, True), ("abcdefgh" * 5, False, False), (" ", False, False)],
+    ids=["right", "half right", "wrong from the start", "too short"],
+)
+def test_only_what_the_client_predicted_counts_as_predicted(prediction: str, is_right: bool, is_wrong: bool) -> None:
+    """The reply repeats the prompt, which is guessed whatever the client predicts."""
+    bench = Bench(RuledBackend(rule=cyclic(10, 70), n_ctx_slot=128))
+    bench.add(1, "0123456789" * 2, prediction=prediction, max_tokens=100)
+    end = bench.run().ends()[0]
+    assert end.n_accepted_tokens > 20
+    assert (end.n_fulfilled_tokens > 0) == is_right
+    assert (end.n_predicted_tokens > end.n_fulfilled_tokens) == is_wrong
+    assert end.n_drafted_tokens - end.n_accepted_tokens >= end.n_predicted_tokens - end.n_fulfilled_tokens >= 0
+
+
 # ---- a draft model
 
 
