@@ -94,7 +94,7 @@ def written(codec: str, tools: list[Tool], calls: list[tuple[str, str]]) -> str:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@draws(5, 15)
+@draws(3, 15)
 def test_calls_are_accepted_and_read_back(n_draws: int, codec: str) -> None:
     @settings(max_examples=n_draws, deadline=None)
     @given(drawn=tools_with_calls(), seed=st.integers(0, 99))

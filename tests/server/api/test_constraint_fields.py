@@ -73,8 +73,21 @@ def compiler() -> InlineCompiler:
     return InlineCompiler()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+STREAMED = ("/v1/chat/completions", "/api/chat")
+"""Where a fast test streams too: one of server-sent events, one of lines."""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream"),
+    [
+        pytest.param(
+            endpoint, stream, id=f"{endpoint}-{'stream' if stream else 'whole'}",
+            marks=pytest.mark.conformance if stream and endpoint not in STREAMED else (),
+        )
+        for endpoint in ENDPOINTS
+        for stream in (False, True)
+    ],
+)  # fmt: skip
 async def test_every_field_holds_on_every_endpoint(endpoint: str, stream: bool, compiler: InlineCompiler) -> None:
     async with serve(FakeEngine(pieces=["a"]), compiler=compiler) as served:
         for fields in FIELDS:

@@ -73,7 +73,7 @@ async def ask(served: Served, **fields: Any) -> dict[str, Any]:
 
 
 EFFORTS = (*BUDGETS, "custom:Plan: {text}\nSure: {text}")
-FEW = [*(("text", effort) for effort in EFFORTS), *((name, effort) for name in THINKERS for effort in ("none", "low", "cot"))]
+FEW = [*(("text", effort) for effort in EFFORTS), *((name, effort) for name in THINKERS for effort in ("none", "cot"))]
 """Every effort, and every kind of model, but not each with each."""
 
 

@@ -119,7 +119,9 @@ def write_cut(path: Path, model: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("case", ["missing", "not-gguf", "old", "split", "cut", "host"])
+@pytest.mark.parametrize(
+    "case", ["missing", "not-gguf", "old", "split", "host", pytest.param("cut", marks=pytest.mark.conformance)]
+)  # the last one takes three processes, and what its model's process says is tested without the others too
 def test_a_start_that_fails_is_one_line(case: str, tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
     (tmp_path / "old.bin").write_bytes(b"tjgg\x03\x00\x00\x00")

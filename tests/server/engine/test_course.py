@@ -132,8 +132,9 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 # ---- complete outputs
 
 
+@draws(1, 3)
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_reply_is_complete_with_any_number_of_tokens(bench: Bench, name: str) -> None:
+def test_a_reply_is_complete_with_any_number_of_tokens(bench: Bench, name: str, n_draws: int) -> None:
     schema = SCHEMAS[name]
     least = bench.intake._ruling(bench.key(JsonSchema(schema))).cost or 0
     assert least > 0
@@ -141,7 +142,7 @@ def test_a_reply_is_complete_with_any_number_of_tokens(bench: Bench, name: str) 
         with pytest.raises(Refusal):
             bench.ask(JsonSchema(schema), max_tokens=least - 1)
     for extra in (0, 1, 3, 8, 64):
-        for seed in range(3):
+        for seed in range(n_draws):
             reply = bench.ask(JsonSchema(schema), seed=seed, max_tokens=least + extra)
             assert not reply.failures
             assert reply.end is not None
@@ -157,11 +158,12 @@ def test_an_endless_way_is_not_written_out_to_be_counted(bpe: Bench) -> None:
     assert time.monotonic() - begun < 3
 
 
-def test_half_characters_are_ended(bench: Bench) -> None:
+@draws(1, 3)
+def test_half_characters_are_ended(bench: Bench, n_draws: int) -> None:
     constraint = Regex("[日本é😀ü]{3,200}")
     least = bench.needed(constraint)
     for n_tokens in range(least, least + 12):
-        for seed in range(3):
+        for seed in range(n_draws):
             reply = bench.ask(constraint, seed=seed, max_tokens=n_tokens)
             assert re.fullmatch("[日本é😀ü]{3,200}", reply.text), (n_tokens, seed)
 
