@@ -15,7 +15,6 @@ from converters.grammar.match import Matcher, State
 from server.engine.fast_forward import FastForward, Spacing
 from server.engine.spelling import Speller
 
-_CHAR_BYTES = 4
 _N_TRIED = 16  # ways to end half a character
 
 
@@ -106,7 +105,7 @@ class Walk:
 
     def completion(self) -> tuple[int, ...] | None:
         """The tokens of the completion that is forced from here; None where the vocabulary can't spell it."""
-        parts = self._completion(self._state)
+        parts = self._completion(*self._end_of_char(self._state))
         tokens = self._spelled(parts)
         if self._plan is not None and [self._plan.text] == parts and (tokens is None or len(self._plan.tokens) < len(tokens)):
             return self._plan.tokens
@@ -122,12 +121,13 @@ class Walk:
 
     def _fits(self, state: State, n_tokens: int) -> bool:
         """The tokens are counted only where fewer are left than the completion has bytes."""
+        head, state = self._end_of_char(state)  # the least length is that from before a half character
         n_symbols = self._matcher.least_length(state)
-        if self._matcher.widest_char * n_symbols + (_CHAR_BYTES if state.partial else 0) <= n_tokens:
+        if self._matcher.widest_char * n_symbols + len(head) <= n_tokens:
             return True
         if n_symbols > n_tokens * self._speller.longest_piece:
             return False
-        parts = self._completion(state)
+        parts = self._completion(head, state)
         if sum(len(part) if isinstance(part, bytes) else 1 for part in parts) <= n_tokens:
             return True
         plan = self._cut_plan(parts)
@@ -151,12 +151,9 @@ class Walk:
         head = self._speller.tokens(text[: len(text) - n_bytes])
         return None if head is None else Plan(text, head + plan.tokens[n_skipped:])
 
-    def _completion(self, state: State) -> list[bytes | int]:
-        """The bytes and named tokens of the shortest completion."""
-        parts: list[bytes | int] = []
-        if state.partial is not None:
-            head, state = self._end_of_char(state)
-            parts.append(head)
+    def _completion(self, head: bytes, state: State) -> list[bytes | int]:
+        """The bytes and named tokens of the shortest completion of `state`, after `head`."""
+        parts: list[bytes | int] = [head] if head else []
         for piece in self._matcher.shortest_pieces(state):
             part = self._token(piece) if isinstance(piece, Token) else piece.encode()
             if isinstance(part, bytes) and parts and isinstance(parts[-1], bytes):
@@ -167,7 +164,8 @@ class Walk:
 
     def _end_of_char(self, state: State) -> tuple[bytes, State]:
         """The bytes that make half a character a whole one, the state after it; of some ways the one that ends soonest."""
-        assert state.partial is not None
+        if state.partial is None:
+            return b"", state
         ways = []
         for point in self._matcher.distinct_points(state)[:_N_TRIED]:
             rest = chr(point).encode()[-state.partial.n_missing :]

@@ -168,6 +168,16 @@ def test_half_characters_are_ended(bench: Bench, n_draws: int) -> None:
             assert re.fullmatch("[日本é😀ü]{3,200}", reply.text), (n_tokens, seed)
 
 
+@draws(3, 20)
+@pytest.mark.parametrize("words", [("日本", ""), ("語語語語", "a"), ("語éé", "語", "ab", "ü語語語語語")])
+def test_half_a_character_counts_for_what_it_may_become(bench: Bench, words: tuple[str, ...], n_draws: int) -> None:
+    """The shortest of all words may not be one that its first byte leads to."""
+    for n_tokens in range(bench.intake._ruling(bench.key(Choice(words))).cost or 1, 18):
+        for seed in range(n_draws):
+            reply = bench.ask(Choice(words), seed=seed, temperature=5, max_tokens=n_tokens)
+            assert reply.text in words, (n_tokens, seed)
+
+
 def test_what_the_end_of_the_tokens_is_called(bpe: Bench) -> None:
     endless = Gbnf('root ::= "a" [b]* "c"')
     reasons = {}
