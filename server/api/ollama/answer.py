@@ -86,7 +86,8 @@ class Encoder:
         match event:
             case types.TextDelta(text=text, logprobs=logprobs):
                 line = self.envelope.line(text, logprobs=logprobs)
-                return self._end_call() + (frame(line) if text or "logprobs" in line else b"")
+                ended = self._end_call() if text else b""  # a call's own log-probabilities come without text
+                return ended + (frame(line) if text or "logprobs" in line else b"")
             case types.ReasoningDelta(text=text):
                 return frame(self.envelope.line(thinking=text)) if text else b""
             case types.CallStarted():

@@ -270,10 +270,12 @@ async def test_thinking_comes_back_apart() -> None:
 # ---- tools
 
 
-async def test_calls_have_objects_as_arguments() -> None:
+@pytest.mark.parametrize("fields", [{}, {"logprobs": True}], ids=["plain", "logprobs"])
+async def test_calls_have_objects_as_arguments(fields: dict[str, Any]) -> None:
+    """Log-probabilities come between the pieces of a call too."""
     async with serve(says(f"Well.{CALL}\n{CLOCK_CALL}")) as served:
         tools = [WEATHER, {"function": CLOCK["function"]}]
-        answer = await whole(served, tools=tools)
+        answer = await whole(served, tools=tools, **fields)
         calls = answer["message"]["tool_calls"]
         assert [call["function"] for call in calls] == [
             {"index": 0, "name": "get_weather", "arguments": {"city": 'Köln "x"'}},
@@ -281,7 +283,7 @@ async def test_calls_have_objects_as_arguments() -> None:
         ]
         assert all(call["id"] for call in calls)
         assert answer["message"]["content"].strip() == "Well."
-        streamed = await lines(served, tools=tools)
+        streamed = await lines(served, tools=tools, **fields)
         found = [line["message"]["tool_calls"] for line in streamed if "tool_calls" in line["message"]]
         assert [[call["function"] for call in entry] for entry in found] == [[call["function"]] for call in calls]
 
