@@ -157,7 +157,7 @@ def task_test(arguments: Sequence[str]) -> None:
 
 
 def task_fast(arguments: Sequence[str]) -> None:
-    """run the tests that need no model: little over a minute"""
+    """run the tests that need no model: about a minute"""
     slow = [f"--ignore=tests/{name}" for name in ("bench", "clients", "conformance", "live")]  # what they import takes seconds
     _pytest("not live and not client and not conformance and not bench", (*slow, *arguments))
 
