@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from server.chat.model import LoadedModel
 from server.chat.patience import wait_for_model
 from server.engine.messages import EngineRequest
 from server.errors import ModelLoading
 from server.models.catalogue import Catalogue, parse_catalogue
 from server.models.manager import Manager
-from server.models.slot import LoadedModel
 from tests.server.models.garage import GGUF, Garage, roomy, until
 
 _RUN_S = 0.02
