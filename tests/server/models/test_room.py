@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -44,7 +44,9 @@ async def ask(manager: Manager, name: str) -> LoadedModel:
 
 async def run(model: LoadedModel, until_s: Callable[[], Awaitable[object]]) -> None:
     """A request of that length."""
-    async with aclosing(model.engine.generate(EngineRequest(0, ""))) as events:
+    generating = model.engine.generate(EngineRequest(0, ""))
+    assert isinstance(generating, AsyncGenerator)
+    async with aclosing(generating) as events:
         await anext(events)
         await until_s()
 
