@@ -17,7 +17,7 @@ from server.engine.sequence import Job, Sequence
 from server.engine.text import TextAssembler
 
 _PAYING_CHUNK = 32  # tokens; a smaller batch costs more a token
-_LEAST_CHUNK = 2  # llama.cpp's sums differ between one token and several, but not among several
+_LEAST_CHUNK = 2  # llama.cpp's sums differ between one token and several; among several only those of K-quants do
 
 Item = TypeVar("Item")
 
