@@ -133,7 +133,8 @@ def negated_node(assertions: Sequence[s.Assertion], space: Space) -> list[Option
     """The ways in which a conjunction can fail, as alternatives.
 
     A key that is required and has a schema fails in one way, not two: {"required": ["a"], "properties": {"a": T}} fails when
-    {"properties": {"a": {"not": T}}} holds, which an absent key does.
+    {"properties": {"a": {"not": T}}} holds, which an absent key does. After that, the key is there and is a T: alternatives
+    that leave the value of a key open are read beside one another, and those of the values in it beside those.
     """
     required = [a for a in assertions if isinstance(a, s.Required)]
     properties = [a for a in assertions if isinstance(a, s.Properties)]
@@ -143,33 +144,37 @@ def negated_node(assertions: Sequence[s.Assertion], space: Space) -> list[Option
     both = [key for key in required[0].keys if declared.get(key, s.ALWAYS) != s.ALWAYS]
     only: Claim = (s.TypeIs(path, frozenset({"object"})), True)
     options: list[Option] = [((a, False),) for a in assertions if a not in (required[0], properties[0])]
+    right: tuple[Claim, ...] = ()
     for key in both:
         wrong = space.make(s.Not(path, declared[key]))
-        options += [(only, (s.Properties(path, ((key, wrong),), explicit=False), True))]
+        options += [(only, *right, (s.Properties(path, ((key, wrong),), explicit=False), True))]
+        value = s.Properties(path, ((key, declared[key]),), explicit=False)
+        right = (*right, (s.Required(path, (key,)), True), (value, True))
     keys = tuple(key for key in required[0].keys if key not in both)
-    options += negated(s.Required(required[0].path, keys), space) or ()
     rest = tuple((key, s.ALWAYS if key in both else node) for key, node in properties[0].declared)
-    options += _broken_properties(replace(properties[0], declared=rest), space)
-    return options
+    others = [*(negated(s.Required(required[0].path, keys), space) or ())]
+    others += _broken_properties(replace(properties[0], declared=rest), space)
+    return [*options, *((*option, *right) for option in others)]
 
 
 def _broken_properties(fact: s.Properties, space: Space) -> list[Option]:
     path = fact.path
     only: tuple[s.Assertion, bool] = (s.TypeIs(path, frozenset({"object"})), True)
     options: list[Option] = []
+    right: tuple[Claim, ...] = ()
     for key, node in fact.declared:
         if node != s.ALWAYS:
             wrong = space.make(s.Not(path, node))
-            options.append(
-                (only, (s.Required(path, (key,)), True), (s.Properties(path, ((key, wrong),), explicit=False), True))
-            )
+            broken = s.Properties(path, ((key, wrong),), explicit=False)
+            options.append((only, *right, (s.Required(path, (key,)), True), (broken, True)))
+            right = (*right, (s.Properties(path, ((key, node),), explicit=False), True))
     for pattern, node in fact.patterns:
         if node != s.ALWAYS:
-            options.append(((SomeKey(path, SomeMember(path, term_of(node, False), pattern)), True),))
+            options.append((*right, (SomeKey(path, SomeMember(path, term_of(node, False), pattern)), True)))
     if fact.additional != s.ALWAYS:
         keys, patterns = frozenset(k for k, _ in fact.declared), frozenset(p for p, _ in fact.patterns)
         some = SomeMember(path, term_of(fact.additional, False), None, keys, patterns)
-        options.append(((SomeKey(path, some), True),))
+        options.append((*right, (SomeKey(path, some), True)))
     return options
 
 

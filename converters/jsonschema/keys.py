@@ -138,7 +138,7 @@ def is_met(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> bool:
 
 
 def alternatives_of_some(facts: ObjectFacts, algebra: Algebra, *, proving: bool = False) -> Iterator[ObjectFacts]:
-    """The facts with each "some member" pinned to a declared key that may be it.
+    """The facts with each "some member" pinned to a declared key that may be it, and is not when an earlier one is.
 
     An undeclared key may be it too: then it stays (`proving`: not when there is no such key).
     """
@@ -147,21 +147,35 @@ def alternatives_of_some(facts: ObjectFacts, algebra: Algebra, *, proving: bool 
     for picks in product(*choices):
         out = bare
         for pick in picks:
-            if isinstance(pick, SomeMember):
-                out = replace(out, some=(*out.some, pick)) if not proving else out
-            else:
-                key, value = pick
-                pinned = Members(facts.path, ((key, value),), explicit=False)
-                out = replace(out, members=(*out.members, pinned), has=tuple(dict.fromkeys((*out.has, key))))
+            pinned = Members(facts.path, pick.values, explicit=False)
+            out = replace(out, members=(*out.members, pinned)) if pick.values else out
+            if pick.key is not None:
+                out = replace(out, has=tuple(dict.fromkeys((*out.has, pick.key))))
+            elif not proving:
+                out = replace(out, some=(*out.some, pick.some))
         yield out
 
 
-def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator[tuple[str, Term] | SomeMember]:
+@record
+class _Pick:
+    """`key` is the member that `some` asks for (None: an undeclared one is); what that says of the declared keys' `values`."""
+
+    some: SomeMember
+    key: str | None
+    values: tuple[tuple[str, Term], ...]
+
+
+def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator[_Pick]:
+    """All of them, and as far as that can be said no two at once: alternatives with the same keys are read side by side."""
+    wrong: tuple[tuple[str, Term], ...] = ()
     for key in declared_keys(facts):
         if in_class(some, key, algebra) and term_of_key(facts, key, algebra) != NOTHING:
-            yield key, some.value
+            yield _Pick(some, key, (*wrong, (key, some.value)))
+            if len(some.value) < 2:
+                failure = NOTHING if some.value == ANYTHING else frozenset((node, not holds) for node, holds in some.value)
+                wrong = (*wrong, (key, failure))
     if not is_closed(replace(facts, some=()), algebra):
-        yield some
+        yield _Pick(some, None, wrong)
 
 
 def in_class(some: SomeMember, key: str, algebra: Algebra) -> bool:
