@@ -25,6 +25,9 @@ from converters.jsonschema.space import Space
 from converters.jsonschema.value import exact
 from converters.record import record
 
+MAX_TOLD = 16
+"""Of so many keys the alternatives say what they are in the others: each makes all alternatives longer."""
+
 Claim: TypeAlias = tuple[s.NodeId | s.Assertion, bool]
 """A node or an assertion, or with False its negation."""
 Option: TypeAlias = tuple[Claim, ...]
@@ -148,8 +151,9 @@ def negated_node(assertions: Sequence[s.Assertion], space: Space) -> list[Option
     for key in both:
         wrong = space.make(s.Not(path, declared[key]))
         options += [(only, *right, (s.Properties(path, ((key, wrong),), explicit=False), True))]
-        value = s.Properties(path, ((key, declared[key]),), explicit=False)
-        right = (*right, (s.Required(path, (key,)), True), (value, True))
+        if len(right) < 2 * MAX_TOLD:
+            value = s.Properties(path, ((key, declared[key]),), explicit=False)
+            right = (*right, (s.Required(path, (key,)), True), (value, True))
     keys = tuple(key for key in required[0].keys if key not in both)
     rest = tuple((key, s.ALWAYS if key in both else node) for key, node in properties[0].declared)
     others = [*(negated(s.Required(required[0].path, keys), space) or ())]
@@ -167,7 +171,8 @@ def _broken_properties(fact: s.Properties, space: Space) -> list[Option]:
             wrong = space.make(s.Not(path, node))
             broken = s.Properties(path, ((key, wrong),), explicit=False)
             options.append((only, *right, (s.Required(path, (key,)), True), (broken, True)))
-            right = (*right, (s.Properties(path, ((key, node),), explicit=False), True))
+            if len(right) < MAX_TOLD:
+                right = (*right, (s.Properties(path, ((key, node),), explicit=False), True))
     for pattern, node in fact.patterns:
         if node != s.ALWAYS:
             options.append((*right, (SomeKey(path, SomeMember(path, term_of(node, False), pattern)), True)))

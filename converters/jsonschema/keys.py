@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from converters.automata import ANY_TEXT, Dfa, difference, intersection, of_strings, union
 from converters.errors import UnsupportedFeature
+from converters.jsonschema.fact import MAX_TOLD
 from converters.jsonschema.schema import Pattern
 from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts, SomeMember, Term
 from converters.record import record
@@ -171,7 +172,7 @@ def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator
     for key in declared_keys(facts):
         if in_class(some, key, algebra) and term_of_key(facts, key, algebra) != NOTHING:
             yield _Pick(some, key, (*wrong, (key, some.value)))
-            if len(some.value) < 2:
+            if len(some.value) < 2 and len(wrong) < MAX_TOLD:
                 failure = NOTHING if some.value == ANYTHING else frozenset((node, not holds) for node, holds in some.value)
                 wrong = (*wrong, (key, failure))
     if not is_closed(replace(facts, some=()), algebra):

@@ -24,6 +24,7 @@ def object_expr(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering,
 
 def _pinned(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering, hint: str) -> Expr:
     algebra, layout = lowering.algebra, lowering.layout
+    algebra.space.budget.check_deadline()
     keys = declared_keys(facts)
     entries: list[Entry] = []
     for key in sorted(keys, key=lambda key: rank.get(key, len(rank))):
