@@ -14,15 +14,15 @@ from converters.errors import ConversionError, LimitExceeded
 
 BYTES_PER_STATE = 8
 BYTES_PER_TRANSITION = 12
-_WORK_SHARE = 0.9
-"""How much of `compile_s` is for working: to give back what a compile that is cut off has built takes the rest."""
+_WORK_SHARE = 0.9  # of `compile_s`
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one compile, all inclusive (spec section 9, last three rows).
 
-    `compile_s` counts the seconds that the compile itself computes: what else the machine does refuses no request.
+    `compile_s` counts the seconds that the compile itself computes: what else the machine does refuses no request. Nine tenths
+    of it are for working, the rest for giving back what a compile that is cut off has built.
     """
 
     automaton_bytes: int = 256 * 1024

@@ -230,8 +230,8 @@ class _Lowering:
 
 
 def or_nothing(expr: Expr) -> Expr:
-    """`expr` or the empty text. An alternative of a group is one level for llama.cpp, `(…)?` two."""
-    return opt(expr) if isinstance(expr, Lit | Chars | Ref) else alt(expr, EMPTY)
+    """`expr` or the empty text, as `opt` has it; a repetition is no symbol either."""
+    return alt(expr, EMPTY) if type(expr) is Rep else opt(expr)
 
 
 def joined(expr: Expr) -> Expr:
