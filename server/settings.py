@@ -55,6 +55,7 @@ class Settings:
     disable_reasoning: bool = False
     fast_forward: bool = True
     speculation: bool = True
+    flash_attention: bool | None = None
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0
     hang_timeout_s: float = 60.0

@@ -31,6 +31,7 @@ _OWN = (
     "disable_reasoning",
     "fast_forward",
     "speculation",
+    "flash_attention",
 )
 
 

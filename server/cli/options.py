@@ -79,9 +79,7 @@ def add_option(
     value = _from_environment(variable, type, choices, is_switch, is_list)
     effective = default if value is None else value
     if is_switch:
-        group.add_argument(
-            flag, action=argparse.BooleanOptionalAction, default=bool(default) if value is None else value, help=text
-        )
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=effective, help=text)
     elif is_list:
         group.add_argument(flag, *short, action="append", type=type, default=None, metavar=metavar, help=text)
         group.set_defaults(**{f"{dest}_before": effective or ()})
@@ -208,6 +206,12 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="guess free text that repeats what stood before, and check several tokens at a time; on",
     )
+    add_option(
+        group,
+        "--flash-attention",
+        is_switch=True,
+        help="on a CPU: quicker in short contexts, but other requests change the numbers; on a GPU only",
+    )
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
@@ -244,7 +248,7 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "hang_timeout_s": "hang_timeout",
     }
     same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
-    same += ["disable_reasoning", "fast_forward", "speculation", "constraint_failure", "log_level"]
+    same += ["disable_reasoning", "fast_forward", "speculation", "flash_attention", "constraint_failure", "log_level"]
     values: dict[str, Any] = {field: given[option] for field, option in names.items() if option in given}
     values |= {name: given[name] for name in same if name in given}
     if "allow_origin" in given:

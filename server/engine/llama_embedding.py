@@ -21,8 +21,8 @@ _FIELDS = ("{query}", "{document}")
 class NativeEmbeddings:
     """`backend.EmbeddingContext`: a context of its own over a model that is loaded already. Raises BackendError.
 
-    `flash_attention` is that of the replies' context, off on the CPU: its values there are coarser, by 1 in 1,000 of a vector's
-    largest, for no gain in time.
+    `flash_attention` is that of the replies' context on a GPU, and off on the CPU: its values there are coarser, by 1 in 1,000
+    of a vector's largest, for no gain in time.
     """
 
     def __init__(

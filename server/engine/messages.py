@@ -39,8 +39,9 @@ class ModelSpec:
 
     fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). speculation: what repeats
     earlier text is guessed and checked several tokens at a time; draft_path: the file of a small model of the same
-    vocabulary, which guesses too. hang_timeout_s: a call of the sampler that takes longer ends the child, with what runs there.
-    embedding: only for vectors, without a KV cache for replies.
+    vocabulary, which guesses too. flash_attention: None is on a GPU only, see `llama.LlamaBackend`. hang_timeout_s: a call of
+    the sampler that takes longer ends the child, with what runs there. embedding: only for vectors, without a KV cache for
+    replies.
     """
 
     path: str
@@ -54,6 +55,7 @@ class ModelSpec:
     fast_forward: bool = True
     speculation: bool = True
     draft_path: str | None = None
+    flash_attention: bool | None = None
     hang_timeout_s: float = 60.0
 
     def n_ctx_of(self, n_train: int) -> int:

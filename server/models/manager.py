@@ -65,6 +65,7 @@ def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
         max_waiting=settings.request_limits.max_waiting,
         fast_forward=settings.fast_forward,
         speculation=settings.speculation,
+        flash_attention=settings.flash_attention,
         hang_timeout_s=settings.hang_timeout_s,
     )
 

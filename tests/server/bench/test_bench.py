@@ -169,6 +169,9 @@ def test_what_this_server_is_started_with() -> None:
     assert (words[0], words[words.index("--ctx") + 1], words[words.index("--models") + 1]) == ("tiny", "2048", "m.txt")
     served = parse_arguments(["serve", *words])
     assert (served.ctx, served.fast_forward, served.speculation, served.disable_reasoning) == (2048, False, False, True)
+    assert served.flash_attention is None
+    served = parse_arguments(["serve", *own_words(parse_arguments(["bench", "--flash-attention"]))])
+    assert served.flash_attention is True
 
 
 @pytest.mark.parametrize(

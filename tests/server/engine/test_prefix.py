@@ -227,6 +227,19 @@ def test_logits_do_not_depend_on_chunks(tiny_bpe: Path, n_gpu_layers: int) -> No
     assert {_last_logits(backend, n) for n in (200, 198, 100, 67, 33, 2)} == {_last_logits(backend, 200)}
 
 
+def test_flash_attention_is_on_where_it_is_asked_for(tiny_bpe: Path) -> None:
+    """On a CPU it makes other sums of the same attention."""
+    if lib.llama_supports_gpu_offload():
+        pytest.skip("on a GPU it is on unless it is asked not to be")
+    rows = {}
+    for wanted in (None, False, True):
+        spec = ModelSpec(str(tiny_bpe), n_ctx=512, n_threads=1, flash_attention=wanted)
+        rows[wanted] = np.frombuffer(_last_logits(LlamaBackend(spec), 200), dtype=np.float32)
+    assert np.array_equal(rows[None], rows[False])
+    assert not np.array_equal(rows[True], rows[False])
+    assert np.allclose(rows[True], rows[False], atol=0.05)
+
+
 def _last_logits(backend: LlamaBackend, n_chunk: int) -> bytes:
     """The bits after a prompt of 200 tokens that was read in chunks of this many."""
     backend.remove_sequence(0)
