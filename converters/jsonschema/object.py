@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from converters.grammar.expr import NEVER, Expr, alt
 from converters.jsonschema.keys import KeyClass, alternatives_of_some, declared_keys, term_of_key, undeclared
 from converters.jsonschema.member import MemberWalk
-from converters.jsonschema.shape import NOTHING, ObjectFacts
+from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts
 from converters.jsonschema.tail import MAX_FREE_REQUIRED, Entry, Tail
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _pinned(facts: ObjectFacts, rank: Mapping[str, int], lowering: Lowering, hin
             return NEVER
         if value != NEVER:
             entries.append(Entry(key, value, required))
-    classes = _open_classes(facts, lowering)
+    classes = open_classes(facts, lowering)
     low, high = _counts(facts, entries, bool(classes))
     free = _free_required(facts, entries)
     ordered = [entry for entry in entries if entry not in free]
@@ -59,7 +60,12 @@ def _free_required(facts: ObjectFacts, entries: list[Entry]) -> list[Entry]:
     return free if len(free) <= MAX_FREE_REQUIRED else []
 
 
-def _open_classes(facts: ObjectFacts, lowering: Lowering) -> list[KeyClass]:
+def open_classes(facts: ObjectFacts, lowering: Lowering) -> list[KeyClass]:
+    """The classes of the keys that aren't declared. Of a closed object they are those that some `patternProperties` names."""
     if lowering.options.closed_objects and not any(members.explicit for members in facts.members):
-        return []
+        patterns = dict.fromkeys(pattern for members in facts.members for pattern, _ in members.patterns)
+        if not patterns:
+            return []
+        named = Members(facts.path, (), tuple((pattern, ANYTHING) for pattern in patterns), NOTHING)
+        facts = replace(facts, members=(*facts.members, named))
     return undeclared(facts, lowering.algebra)

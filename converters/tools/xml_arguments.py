@@ -33,8 +33,9 @@ from converters.grammar.expr import NEVER, Chars, Expr, RuleBook, alt, lit, opt,
 from converters.jsonschema.algebra import Algebra
 from converters.jsonschema.build import build_schema
 from converters.jsonschema.fact import term_of
-from converters.jsonschema.keys import declared_keys, term_of_key, undeclared
+from converters.jsonschema.keys import declared_keys, term_of_key
 from converters.jsonschema.lower import Lowering
+from converters.jsonschema.object import open_classes
 from converters.jsonschema.relax import relaxing
 from converters.jsonschema.shape import NOTHING, ObjectFacts, Shape, StringFacts, Term, Values
 from converters.jsonschema.space import Space
@@ -60,7 +61,7 @@ def xml_arguments(
     def lower(schema: JsonSchema, book: RuleBook) -> tuple[Expr, tuple[str, ...]]:
         built = build_schema(schema, budget, plain_integers=options.plain_integers)
         algebra = Algebra(Space(built, budget))
-        lowering = _Elements(algebra, Lowering(algebra, options, book), texts, options, book, budget, write)
+        lowering = _Elements(algebra, Lowering(algebra, options, book), texts, book, budget, write)
         arguments = lowering.run(term_of(built.root))
         if arguments == NEVER:
             raise Unsatisfiable("no arguments are valid", path="")
@@ -75,7 +76,6 @@ class _Elements:
         algebra: Algebra,
         lowering: Lowering,
         texts: frozenset[str],
-        options: CompileOptions,
         book: RuleBook,
         budget: Budget,
         write: Callable[[Expr, Expr], Expr],
@@ -83,7 +83,6 @@ class _Elements:
         self.algebra = algebra
         self.json = lowering
         self.texts = texts
-        self.options = options
         self.book = book
         self.budget = budget
         self.write = write
@@ -147,12 +146,13 @@ class _Elements:
 
     def others(self, facts: ObjectFacts, declared: list[str]) -> Expr:
         """A parameter with an undeclared name."""
-        if self.options.closed_objects and not any(members.explicit for members in facts.members):
+        classes = open_classes(facts, self.json)
+        if not classes:
             return NEVER
         writable = repeated(of_charset(ANY - CharSet.of(">\n")), 1, None, self.budget)
         unknown = difference(writable, of_strings(declared, self.budget), self.budget) if declared else writable
         options: list[Expr] = []
-        for known in undeclared(facts, self.algebra):
+        for known in classes:
             keys = unknown if known.keys is None else intersection(known.keys, unknown, self.budget)
             value = self.value(known.value, "more")
             if value != NEVER and not keys.is_empty():

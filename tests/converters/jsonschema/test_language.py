@@ -177,6 +177,61 @@ def test_closed_objects() -> None:
     assert not matcher.accepts('{"b":{"x":1}}')
 
 
+_INTS, _TEXTS = {"type": "integer"}, {"type": "string"}
+
+CLOSED_ROWS: dict[str, tuple[Any, list[str], list[str]]] = {
+    "keys of a pattern": ({"type": "object", "patternProperties": {"^x": _INTS}}, ["{}", '{"x":1}', '{"x":1,"xy":2}'], ['{"y":1}', '{"x":"a"}']),
+    "asked for": ({"type": "object", "patternProperties": {"^x": _INTS}, "minProperties": 1}, ['{"x":1}', '{"x":1,"xy":2}'], ["{}", '{"y":1}']),
+    "several patterns": (
+        {"type": "object", "patternProperties": {"^x": _INTS, "^y": _TEXTS}},
+        ['{"x":1,"y":"a"}', '{"y":"a","x":1}'], ['{"z":1}', '{"x":"a"}', '{"y":1}'],
+    ),
+    "patterns that overlap": (
+        {"type": "object", "patternProperties": {"^x": {"minimum": 2, "type": "integer"}, "y$": {"maximum": 4}}},
+        ['{"xy":3,"x":9,"y":-1,"ay":"b"}'], ['{"xy":1}', '{"xy":5}', '{"x":1}', '{"y":5}', '{"z":3}'],
+    ),
+    "beside declared keys": (
+        {"type": "object", "properties": {"a": _TEXTS, "x1": {"minimum": 3}}, "required": ["a"], "patternProperties": {"^x": _INTS}},
+        ['{"a":"b"}', '{"a":"b","x1":3,"x2":0}'], ['{"x1":3}', '{"a":"b","x1":2}', '{"a":"b","x1":"c"}', '{"a":"b","b":1}'],
+    ),
+    "required without a declaration": (
+        {"type": "object", "required": ["x1", "k"], "patternProperties": {"^x": _INTS}},
+        ['{"x1":1,"k":"v"}', '{"k":null,"x":0,"x1":1}'], ['{"x1":1}', '{"x1":"a","k":1}', '{"x1":1,"k":1,"l":1}'],
+    ),
+    "nested": (
+        {"type": "object", "properties": {"a": {"type": "object", "patternProperties": {"^x": {"type": "object", "patternProperties": {"^y": _INTS}}}}}},
+        ['{"a":{"x":{"y":1},"x2":{}}}'], ['{"a":{"y":{}}}', '{"a":{"x":{"x":1}}}', '{"x":{}}'],
+    ),
+    "in an array": ({"type": "array", "items": {"type": "object", "patternProperties": {"^x": _INTS}}}, ['[{"x":1},{}]'], ['[{"y":1}]']),
+    "one node declares, another has the pattern": (
+        {"type": "object", "allOf": [{"properties": {"a": _INTS}}, {"patternProperties": {"^x": _INTS}}]},
+        ['{"a":1,"x":2}', '{"x":2}'], ['{"b":1}', '{"a":"b"}'],
+    ),
+    "a pattern with no values": ({"type": "object", "patternProperties": {"^x": False, "^y": True}}, ["{}", '{"y":[1]}'], ['{"x":1}', '{"z":1}']),
+    "a pattern and a names' rule": (
+        {"type": "object", "patternProperties": {"^x": _INTS}, "propertyNames": {"maxLength": 2}},
+        ['{"x":1,"xy":1}'], ['{"xyz":1}', '{"y":1}'],
+    ),
+    "a names' rule alone": ({"type": "object", "propertyNames": {"pattern": "^x"}}, ["{}"], ['{"x":1}']),
+    "some key of the pattern": (
+        {"type": "object", "patternProperties": {"^x": _INTS}, "not": {"patternProperties": {"^x": {"minimum": 5}}}},
+        ['{"x":4}', '{"x":9,"x2":4}'], ["{}", '{"x":5}', '{"y":4}'],
+    ),
+    "open by word": ({"type": "object", "patternProperties": {"^x": _INTS}, "additionalProperties": _TEXTS}, ['{"x":1,"y":"a"}'], ['{"y":1}']),
+    "closed by word": ({"type": "object", "patternProperties": {"^x": _INTS}, "additionalProperties": False}, ['{"x":1}'], ['{"y":1}']),
+    "open by a schema": ({"type": "object", "patternProperties": {"^x": _INTS}, "additionalProperties": True}, ['{"y":1}'], ['{"x":"a"}']),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLOSED_ROWS)
+def test_closed_objects_keep_the_keys_of_patterns(name: str) -> None:
+    schema, accepted, rejected = CLOSED_ROWS[name]
+    matcher, judge = accepts(schema, closed_objects=True), Judge(schema)
+    assert [text for text in accepted if not matcher.accepts(text)] == []
+    assert [text for text in rejected if matcher.accepts(text)] == []
+    assert [error for text in accepted for error in judge.errors(text)] == []
+
+
 def test_any_json_object() -> None:
     matcher = Matcher.from_tables(compile_constraint(AnyJson(object_only=True)).tables)
     assert matcher.accepts('{"a":[1,{"b":null}]}')

@@ -162,6 +162,32 @@ def test_objects_are_closed_unless_they_say_otherwise() -> None:
             assert matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)])) == accepted
 
 
+_NAMED: dict[str, JsonValue] = {"patternProperties": {"^x": {"type": "integer"}, "^y": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("schema", "accepted", "rejected"),
+    [
+        (_NAMED, ["{}", '{"x": 1}', '{"x1": 1, "x2": 2}'], ['{"z": 1}', '{"x": null}', '{"x": 1, "z": 1}']),
+        ({**_NAMED, "properties": {"a": {"type": "null"}, "x": {"minimum": 3}}, "required": ["a"]},
+         ['{"a": null}', '{"a": null, "x": 3, "x1": 0}'], ["{}", '{"a": null, "x": 2}', '{"a": null, "b": 1}']),
+        ({"properties": {"a": {"type": "object", **_NAMED}}}, ['{"a": {"x": 1, "y": "b"}}'], ['{"a": {"z": 1}}', '{"x": 1}']),
+    ],
+)  # fmt: skip
+def test_closed_objects_have_the_keys_of_patterns(
+    codec: str, schema: JsonValue, accepted: list[str], rejected: list[str]
+) -> None:
+    tool = Tool("f", schema)
+    matcher = Matcher.from_tables(compile_constraint(ToolCalls((tool,), codec)).tables)
+    for arguments in accepted:
+        text = CODECS[codec].write_calls([Call("f", arguments)])
+        assert matcher.accepts(text)
+        assert calls_of(read(codec, [tool], [text]))[0].arguments == arguments
+    for arguments in rejected:
+        assert not matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)]))
+
+
 def test_listed_parameters_in_xml() -> None:
     tool = Tool("f", {"enum": [{"x": 1.5, "y": "é"}, {}, {"y": "</parameter>"}, 3], "properties": {"y": {"type": "string"}}})
     matcher = Matcher.from_tables(compile_constraint(ToolCalls((tool,), "qwen3_coder")).tables)
