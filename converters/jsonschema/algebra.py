@@ -144,8 +144,7 @@ class Algebra:
     def _values(self, partial: _Partial) -> Values | None:
         """The finite values for which all else holds; the evaluator is the judge, so no branch need be explored."""
         assert partial.finite is not None
-        pairs = zip(partial.finite.texts, partial.finite.values, strict=True)
-        kept = [(text, value) for text, value in pairs if self.evaluator.satisfies(value, partial.claims)]
+        kept = self.evaluator.selected(partial.finite, partial.claims)
         return Values(tuple(text for text, _ in kept), tuple(value for _, value in kept)) if kept else None
 
     def _is_impossible(self, partial: _Partial) -> bool:

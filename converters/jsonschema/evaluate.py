@@ -15,12 +15,33 @@ from converters.jsonschema.value import canonical_text, exact
 Test = Callable[["s.Pattern | s.Format"], Callable[[str], bool]]
 
 
+class _Ambiguous(Exception):
+    """An integer to one reading and none to the other."""
+
+
 class Evaluator:
     """Judges values over one space of nodes. `test` makes the predicate of a pattern or format."""
 
     def __init__(self, space: Space, test: Test) -> None:
         self._space = space
         self._test = test
+
+    def selected(self, finite: s.Finite, claims: Sequence[tuple[s.NodeId | s.Assertion, bool]]) -> list[tuple[str, object]]:
+        """The values of `finite` for which `claims` hold, with their canonical texts.
+
+        Where integers are to be such by value and by text, 1.0 may be written so only if no claim asks what it is; else as 1.
+        """
+        kept: list[tuple[str, object]] = []
+        for text, value in zip(finite.texts, finite.values, strict=True):
+            written = value
+            try:
+                holds = self.satisfies(value, claims)
+            except _Ambiguous:
+                written = _with_integers(value)
+                holds = self.satisfies(written, claims)
+            if holds:
+                kept.append((text, written))
+        return kept
 
     def satisfies(self, value: object, claims: Iterable[tuple[s.NodeId | s.Assertion, bool]]) -> bool:
         """True when every node or assertion of `claims` holds for `value` (with False: fails)."""
@@ -42,7 +63,7 @@ class Evaluator:
             case s.AllOf(_, nodes):
                 return all(self.holds(value, node) for node in nodes)
             case s.AnyOf(_, nodes):
-                return any(self.holds(value, node) for node in nodes)
+                return self._holds_any(value, nodes)
             case s.OneOf(_, nodes):
                 return sum(self.holds(value, node) for node in nodes) == 1
             case s.Not(_, node):
@@ -60,11 +81,32 @@ class Evaluator:
                     return self._check_object(value, what)
                 return not isinstance(value, (list, tuple)) or self._check_array(value, what)
 
+    def _holds_any(self, value: object, nodes: Iterable[s.NodeId]) -> bool:
+        """Where one node can't be told, another may settle it, in whatever order they stand."""
+        is_told = True
+        for node in nodes:
+            holds = self._told(value, node)
+            if holds:
+                return True
+            is_told = is_told and holds is not None
+        if not is_told:
+            raise _Ambiguous
+        return False
+
+    def _told(self, value: object, node: s.NodeId) -> bool | None:
+        try:
+            return self.holds(value, node)
+        except _Ambiguous:
+            return None
+
     def is_integer(self, value: object) -> bool:
-        """Integral; in draft 4 also written so."""
-        if self._space.integers != "value":
+        """Integral; in draft 4 also written so. Raises _Ambiguous for a number such as 1.0 where both readings count."""
+        if self._space.integers == "text" or isinstance(value, int):
             return isinstance(value, int)
-        return is_number(value) and exact(value).denominator == 1
+        is_integral = is_number(value) and exact(value).denominator == 1
+        if is_integral and self._space.integers == "both":
+            raise _Ambiguous
+        return is_integral
 
     def _check_object(self, value: Mapping[str, object], what: s.Assertion) -> bool:
         match what:
@@ -193,6 +235,19 @@ def type_of(value: object) -> s.JsonType:
 def is_number(value: object) -> TypeGuard[int | float | Decimal]:
     """True for JSON numbers, which `bool` isn't."""
     return type_of(value) == "number"
+
+
+def _with_integers(value: object) -> object:
+    """The same value, its integral numbers written as integers: [1.0, 2.5] → [1, 2.5]."""
+    match value:
+        case Mapping():
+            return {key: _with_integers(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_with_integers(item) for item in value]
+        case float() | Decimal() if exact(value).denominator == 1:
+            return int(exact(value))
+        case _:
+            return value
 
 
 def _check_number(number: Fraction, what: s.AtLeast | s.AtMost | s.Multiple) -> bool:

@@ -205,8 +205,11 @@ class Lowering:
         text = decimal_text(number)
         if number.denominator != 1:
             return (text,)
-        if self.algebra.space.integers != "value":
-            return (text,) if isinstance(value, int) else (f"{text}.0",)
+        integers = self.algebra.space.integers
+        if integers != "value" and isinstance(value, int):
+            return (text,)
+        if integers == "text":
+            return (f"{text}.0",)
         return (text, f"{text}.0") if number else ("0", "0.0", "-0", "-0.0")
 
     def _literal(self, value: object) -> Expr:

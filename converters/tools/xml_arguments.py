@@ -6,9 +6,7 @@ also knows the closing tag (it would have a dozen states a character), but by co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import cache
 
 from converters.automata import (
@@ -108,7 +106,7 @@ class _Elements:
             if isinstance(member, str) and key in self.texts:
                 text = NEVER if CLOSING in member else lit(member)
             else:
-                text = alt(*(lit(json.dumps(member, ensure_ascii=ascii, default=_number)) for ascii in (False, True)))
+                text = self.json.listed({key: member})
             elements.append(self.write(lit(_writable(key, "")), text))
         return seq(*elements)
 
@@ -192,12 +190,6 @@ def _writable(key: str, path: str) -> str:
     if not key or set(key) & set(">\n"):
         raise UnsupportedFeature(f"the parameter name {key!r}, which is empty or has a '>' or a line end", path=path)
     return key
-
-
-def _number(value: object) -> object:
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    raise TypeError(type(value).__name__)
 
 
 def _counted(facts: StringFacts) -> Expr:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -230,6 +231,78 @@ def test_closed_objects_keep_the_keys_of_patterns(name: str) -> None:
     assert [text for text in accepted if not matcher.accepts(text)] == []
     assert [text for text in rejected if matcher.accepts(text)] == []
     assert [error for text in accepted for error in judge.errors(text)] == []
+
+
+_NUMBERS = {"type": "number"}
+
+PLAIN_INTEGER_ROWS: dict[str, tuple[Any, list[str], list[str]]] = {
+    "no type": ({"enum": [1.0, 2.5]}, ["1", "1.0", "2.5"], ["2", "1.00"]),
+    "written as integers": ({"enum": [1, -2]}, ["1", "-2"], ["1.0", "-2.0"]),
+    "zero": ({"const": 0.0}, ["0", "0.0", "-0.0"], ["0.00"]),
+    "integers": ({**_INTS, "enum": [1.0, 2.0]}, ["1", "2"], ["1.0", "2.0"]),
+    "an integer as const": ({**_INTS, "const": 7.0}, ["7"], ["7.0"]),
+    "integers and others": ({"type": ["integer", "null"], "enum": [3.0, None]}, ["3", "null"], ["3.0"]),
+    "numbers": ({**_NUMBERS, "enum": [1.0, 1.5]}, ["1", "1.0", "1.5"], ["2"]),
+    "no integers": ({"not": _INTS, "enum": [1.0, 2.5]}, ["2.5"], ["1.0", "1"]),
+    "no integers, by a reference": ({"not": {"$ref": "#/$defs/i"}, "enum": [1.0, 2.5], "$defs": {"i": _INTS}}, ["2.5"], ["1.0", "1"]),
+    "one of two": ({"oneOf": [_INTS, _NUMBERS], "enum": [1.0, 1.5]}, ["1.5"], ["1.0", "1"]),
+    "one of a list and a type": ({"oneOf": [{"enum": [1.0, "x"]}, _INTS]}, ['"x"', "2"], ["1", "1.0", "2.0"]),
+    "one of a list and what is no integer": ({"oneOf": [{"enum": [1.0, 2.5]}, {"not": _INTS}]}, ["1", '"x"', "3.5"], ["2.5", "1.0"]),
+    "any of two": ({"anyOf": [_INTS, _NUMBERS], "enum": [1.0]}, ["1", "1.0"], []),
+    "any of two, in turn": ({"anyOf": [_NUMBERS, _INTS], "enum": [1.0]}, ["1", "1.0"], []),
+    "any of an integer and a text": ({"anyOf": [_INTS, _TEXTS], "enum": [1.0, "x"]}, ["1", '"x"'], ["1.0"]),
+    "any of the integers and the rest": ({"anyOf": [_INTS, {"not": _INTS}], "enum": [1.0, 1.5]}, ["1", "1.5"], ["1.0"]),
+    "a condition": ({"if": _INTS, "then": {"maximum": 2}, "enum": [1.0, 3.0, 3.5]}, ["1", "3.5"], ["1.0", "3.0", "3"]),
+    "in an array": ({"items": _INTS, "enum": [[1.0, 2.0], [1.5], []]}, ["[1,2]", "[]"], ["[1.0,2.0]", "[1,2.0]", "[1.5]"]),
+    "an array of anything": ({"const": [1.0, [2, 2.5]]}, ["[1,[2,2.5]]", "[1.0,[2,2.5]]"], ["[1,[2.0,2.5]]"]),
+    "in an object": (
+        {"properties": {"a": _INTS}, "enum": [{"a": 1.0, "b": 2.5}, {"a": 1.5}, {"b": 3.0}]},
+        ['{"a":1,"b":2.5}', '{"b":3}', '{"b":3.0}'], ['{"a":1.0,"b":2.5}', '{"a":1.5}'],
+    ),
+    "no integers in an object": (
+        {"properties": {"a": {"not": _INTS}}, "enum": [{"a": 1.0}, {"a": 1.5}]}, ['{"a":1.5}'], ['{"a":1.0}', '{"a":1}'],
+    ),
+    "some integer in an array": ({"contains": _INTS, "enum": [[1.0, 2.5], [2.5]]}, ["[1,2.5]"], ["[1.0,2.5]", "[2.5]"]),
+    "at a key and as an item": (
+        {"type": "object", "properties": {"a": {**_INTS, "enum": [1.0]}, "b": {"items": {"enum": [1.0, 1.5]}, "type": "array"}}},
+        ['{"a":1,"b":[1,1.0,1.5]}'], ['{"a":1.0}', '{"b":[2]}'],
+    ),
+    "bounds": ({**_INTS, "minimum": 1, "maximum": 2}, ["1", "2"], ["1.0", "2.0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN_INTEGER_ROWS)
+def test_plain_integers(name: str) -> None:
+    schema, accepted, rejected = PLAIN_INTEGER_ROWS[name]
+    matcher, judge = accepts(schema, plain_integers=True), Judge(schema)
+    assert [text for text in accepted if not matcher.accepts(text)] == []
+    assert [text for text in rejected if matcher.accepts(text)] == []
+    assert [error for text in accepted for error in judge.errors(text)] == []
+
+
+def test_plain_integers_of_exact_numbers() -> None:
+    values = [Decimal("1.0"), Decimal("3e1"), Decimal("2.5")]
+    for schema, accepted, rejected in (
+        ({**_INTS, "enum": values}, ["1", "30"], ["1.0", "30.0", "2.5"]),
+        ({"enum": values}, ["1", "1.0", "30", "30.0", "2.5"], ["3e1"]),
+    ):
+        matcher = accepts(schema, plain_integers=True)
+        assert [text for text in accepted if not matcher.accepts(text)] == []
+        assert [text for text in rejected if matcher.accepts(text)] == []
+
+
+@pytest.mark.parametrize("plain_integers", [False, True])
+def test_draft_4_tells_listed_integers_by_their_text(plain_integers: bool) -> None:
+    rows: list[tuple[Any, list[str], list[str]]] = [
+        ({"enum": [1.0, 2]}, ["1.0", "2"], ["1", "2.0"]),
+        ({**_INTS, "enum": [1.0, 2]}, ["2"], ["1.0", "1", "2.0"]),
+        ({"not": _INTS, "enum": [1.0, 2]}, ["1.0"], ["1", "2"]),
+        ({"oneOf": [_INTS, _NUMBERS], "enum": [1.0, 2]}, ["1.0"], ["1", "2"]),
+    ]
+    for schema, accepted, rejected in rows:
+        matcher = accepts({"$schema": "http://json-schema.org/draft-04/schema#", **schema}, plain_integers=plain_integers)
+        assert [text for text in accepted if not matcher.accepts(text)] == []
+        assert [text for text in rejected if matcher.accepts(text)] == []
 
 
 def test_any_json_object() -> None:

@@ -188,6 +188,22 @@ def test_closed_objects_have_the_keys_of_patterns(
         assert not matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)]))
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_listed_integers_are_digits(codec: str) -> None:
+    properties: JsonValue = {
+        "n": {"type": "integer", "enum": [1.0, 2.0]},
+        "w": {"enum": [1.0, 2.5]},
+        "f": {"not": {"type": "integer"}, "enum": [1.0, 2.5]},
+    }
+    listed: JsonValue = {"enum": [{"n": 1.0}, {"w": 1.0}, {"f": 2.5}], "properties": {"n": {"type": "integer"}}}
+    for schema in ({"properties": properties}, listed):
+        matcher = Matcher.from_tables(compile_constraint(ToolCalls((Tool("f", schema),), codec)).tables)
+        for arguments in ('{"n": 1}', '{"w": 1}', '{"w": 1.0}', '{"f": 2.5}'):
+            assert matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)]))
+        for arguments in ('{"n": 1.0}', '{"f": 1.0}', '{"f": 1}', '{"w": 2}'):
+            assert not matcher.accepts(CODECS[codec].write_calls([Call("f", arguments)]))
+
+
 def test_listed_parameters_in_xml() -> None:
     tool = Tool("f", {"enum": [{"x": 1.5, "y": "é"}, {}, {"y": "</parameter>"}, 3], "properties": {"y": {"type": "string"}}})
     matcher = Matcher.from_tables(compile_constraint(ToolCalls((tool,), "qwen3_coder")).tables)
