@@ -6,6 +6,7 @@ in newer drafts (spec section 5); newer ones are unknown words to older drafts.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -19,10 +20,13 @@ from converters.jsonschema import schema as s
 from converters.jsonschema.draft import draft_of, is_before
 from converters.jsonschema.formats import FORMATS, REFUSED
 from converters.jsonschema.reference import Document, Location, escape
-from converters.jsonschema.value import canonical_text
+from converters.jsonschema.value import Texts, canonical_text, exact
 from converters.limits import Budget
 from converters.record import record
 
+MAX_DIGITS = 400
+"""Of a number, after its point; before it there may be one more."""
+_LARGE = 10 ** (MAX_DIGITS + 1)
 _TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 
@@ -113,10 +117,30 @@ def _number(site: Site, keyword: str) -> Fraction:
     value = site.json[keyword]
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise site.invalid(keyword, "must be a number")
-    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    if not number.is_finite() or abs(number.adjusted()) > 400:
-        raise site.invalid(keyword, "must be a finite number")
-    return Fraction(number)
+    _check_number(site, keyword, value)
+    return exact(value)
+
+
+def _check_number(site: Site, keyword: str, number: float | Decimal, *below: object) -> None:
+    """Raise InvalidSource when a number isn't finite, UnsupportedFeature when it has too many digits to be worked with."""
+    if not (isinstance(number, int) or (number.is_finite() if isinstance(number, Decimal) else math.isfinite(number))):
+        is_held = keyword in ("const", "enum")
+        raise site.invalid(keyword, "may hold finite numbers only" if is_held else "must be a finite number", *below)
+    whole, decimals = _n_digits(number)
+    if whole > MAX_DIGITS + 1 or decimals > MAX_DIGITS:
+        digits = f"{MAX_DIGITS + 1} digits" if whole > MAX_DIGITS + 1 else f"{MAX_DIGITS} digits after its point"
+        raise UnsupportedFeature(f"{keyword} with a number of more than {digits}", path=site.path(keyword, *below))
+
+
+def _n_digits(number: float | Decimal) -> tuple[int, int]:
+    """How many digits stand before the point and after it when the number is written without exponent, roughly."""
+    if isinstance(number, int):
+        return (0 if abs(number) < _LARGE else MAX_DIGITS + 2), 0
+    if isinstance(number, float) or not number:  # a float never has many
+        return 0, 0
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), "it is finite"
+    return number.adjusted() + 1, -exponent
 
 
 def _type(site: Site) -> Iterator[s.Assertion]:
@@ -133,8 +157,26 @@ def _type(site: Site) -> Iterator[s.Assertion]:
 
 
 def _finite(keyword: str, values: Sequence[object], site: Site) -> s.Assertion:
-    by_text = {canonical_text(value): value for value in values}
-    return s.Finite(site.path(keyword), tuple(by_text), tuple(by_text.values()))
+    by_text: dict[str, object] = {}
+    for i, value in enumerate(values):
+        _check_numbers(site, keyword, value, *((i,) if keyword == "enum" else ()))
+        by_text[canonical_text(value)] = value
+    site.builder.budget.check_deadline()
+    return s.Finite(site.path(keyword), Texts(by_text), tuple(by_text.values()))
+
+
+def _check_numbers(site: Site, keyword: str, value: object, *below: object) -> None:
+    """Check every number in the value of `keyword`, or in the entry of it that `below` says."""
+    todo = [value]
+    while todo:
+        site.builder.budget.tick()
+        match todo.pop():
+            case int() | float() | Decimal() as number:
+                _check_number(site, keyword, number, *below)
+            case list() | tuple() as items:
+                todo.extend(items)
+            case Mapping() as members:
+                todo.extend(members.values())
 
 
 def _enum(site: Site) -> Iterator[s.Assertion]:

@@ -9,10 +9,24 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
+
+
+class Texts(tuple[str, ...]):
+    """Canonical texts in order. Whether one is among them is known at once, however many there are."""
+
+    @cached_property
+    def _members(self) -> frozenset[str]:
+        return frozenset(self)
+
+    def __contains__(self, text: object) -> bool:
+        return text in self._members
 
 
 def exact(number: int | float | Decimal) -> Fraction:
     """The number as it is written, not as binary has it. Raises ValueError or OverflowError when it isn't finite."""
+    if not number:  # also one such as 0e-9999999
+        return Fraction(0)
     return Fraction(Decimal(repr(number)) if isinstance(number, float) else number)
 
 
@@ -21,7 +35,9 @@ def canonical_text(value: object) -> str:
     match value:
         case None | bool():
             return json.dumps(value)
-        case int() | float() | Decimal():
+        case int():
+            return str(value)
+        case float() | Decimal():
             return str(exact(value))
         case str():
             return json.dumps(value)
@@ -42,10 +58,12 @@ def key_texts(key: str) -> tuple[str, ...]:
 
 def decimal_text(number: Fraction) -> str:
     """The number without exponent: 5/4 → 1.25, 3 → 3. Its denominator has no prime factors but 2 and 5."""
+    if number.denominator == 1:
+        return str(number.numerator)
     digits = fraction_digits(number)
     whole, rest = divmod(abs(number.numerator) * 10**digits // number.denominator, 10**digits)
     sign = "-" if number < 0 else ""
-    return f"{sign}{whole}" + (f".{rest:0{digits}}" if digits else "")
+    return f"{sign}{whole}.{rest:0{digits}}"
 
 
 def fraction_digits(number: Fraction) -> int:
