@@ -113,7 +113,8 @@ class _Elements:
     def object(self, facts: ObjectFacts, rank: dict[str, int]) -> Expr:
         keys = sorted(declared_keys(facts), key=lambda key: rank.get(key, len(rank)))
         n_required = sum(key in facts.has for key in keys)
-        if facts.some or facts.min > n_required:
+        n_missing = max(0, facts.min - n_required)
+        if facts.some or n_missing > (n_required == len(keys)):  # of two without a name, both might be the same
             raise UnsupportedFeature("parameters that must be there without a name, in this tool-call format", path=facts.path)
         others = self.others(facts, keys)
         if facts.max is not None and (facts.max < len(keys) or others != NEVER):
@@ -124,7 +125,7 @@ class _Elements:
             if element == NEVER and key in facts.has:
                 return NEVER
             elements.append(element if key in facts.has else opt(element))
-        return seq(*elements, rep(others))
+        return seq(*elements, rep(others, n_missing))
 
     def element(self, facts: ObjectFacts, key: str) -> Expr:
         """A declared parameter."""

@@ -172,6 +172,7 @@ _NAMED: dict[str, JsonValue] = {"patternProperties": {"^x": {"type": "integer"},
         (_NAMED, ["{}", '{"x": 1}', '{"x1": 1, "x2": 2}'], ['{"z": 1}', '{"x": null}', '{"x": 1, "z": 1}']),
         ({**_NAMED, "properties": {"a": {"type": "null"}, "x": {"minimum": 3}}, "required": ["a"]},
          ['{"a": null}', '{"a": null, "x": 3, "x1": 0}'], ["{}", '{"a": null, "x": 2}', '{"a": null, "b": 1}']),
+        ({**_NAMED, "minProperties": 1}, ['{"x": 1}', '{"x": 1, "x1": 2}'], ["{}", '{"z": 1}']),
         ({"properties": {"a": {"type": "object", **_NAMED}}}, ['{"a": {"x": 1, "y": "b"}}'], ['{"a": {"z": 1}}', '{"x": 1}']),
     ],
 )  # fmt: skip
