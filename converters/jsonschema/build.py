@@ -6,27 +6,24 @@ in newer drafts (spec section 5); newer ones are unknown words to older drafts.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from converters.constraint import Draft, JsonSchema
 from converters.errors import InvalidSource, UnsupportedFeature
 from converters.jsonschema import schema as s
 from converters.jsonschema.draft import draft_of, is_before
 from converters.jsonschema.formats import FORMATS, REFUSED
-from converters.jsonschema.reference import Document, Location, escape
-from converters.jsonschema.value import Texts, canonical_text, exact
+from converters.jsonschema.reference import Document, Location, escape, subschemas
+from converters.jsonschema.value import MAX_DIGITS, Texts, canonical_text, exact, is_finite, n_digits
 from converters.limits import Budget
 from converters.record import record
 
-MAX_DIGITS = 400
-"""Of a number, after its point; before it there may be one more."""
-_LARGE = 10 ** (MAX_DIGITS + 1)
 _TYPE_NAMES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 
@@ -123,24 +120,13 @@ def _number(site: Site, keyword: str) -> Fraction:
 
 def _check_number(site: Site, keyword: str, number: float | Decimal, *below: object) -> None:
     """Raise InvalidSource when a number isn't finite, UnsupportedFeature when it has too many digits to be worked with."""
-    if not (isinstance(number, int) or (number.is_finite() if isinstance(number, Decimal) else math.isfinite(number))):
+    if not is_finite(number):
         is_held = keyword in ("const", "enum")
         raise site.invalid(keyword, "may hold finite numbers only" if is_held else "must be a finite number", *below)
-    whole, decimals = _n_digits(number)
+    whole, decimals = n_digits(number)
     if whole > MAX_DIGITS + 1 or decimals > MAX_DIGITS:
         digits = f"{MAX_DIGITS + 1} digits" if whole > MAX_DIGITS + 1 else f"{MAX_DIGITS} digits after its point"
         raise UnsupportedFeature(f"{keyword} with a number of more than {digits}", path=site.path(keyword, *below))
-
-
-def _n_digits(number: float | Decimal) -> tuple[int, int]:
-    """How many digits stand before the point and after it when the number is written without exponent, roughly."""
-    if isinstance(number, int):
-        return (0 if abs(number) < _LARGE else MAX_DIGITS + 2), 0
-    if isinstance(number, float) or not number:  # a float never has many
-        return 0, 0
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int), "it is finite"
-    return number.adjusted() + 1, -exponent
 
 
 def _type(site: Site) -> Iterator[s.Assertion]:
@@ -318,7 +304,7 @@ def _reference(site: Site) -> Iterator[s.Assertion]:
     value = site.json["$ref"]
     if not isinstance(value, str):
         raise site.invalid("$ref", "must be a string")
-    target = site.builder.document.resolve(value, site.at.base, site.path("$ref"))
+    target = site.builder.resolve(value, site.at.base, site.path("$ref"))
     yield s.AllOf(site.path("$ref"), (site.builder.reserve(target),))
 
 
@@ -327,7 +313,7 @@ def _dynamic_reference(site: Site) -> Iterator[s.Assertion]:
     if not isinstance(value, str):
         raise site.invalid("$dynamicRef", "must be a string")
     document = site.builder.document
-    target = document.resolve(value, site.at.base, site.path("$dynamicRef"))
+    target = site.builder.resolve(value, site.at.base, site.path("$dynamicRef"))
     anchor = value.partition("#")[2]
     others = document.dynamic_targets(anchor)
     if target.pointer in others and len(others) > 1:  # with one anchor, or a plain target, it is a $ref
@@ -423,6 +409,13 @@ class _Builder:
             self._todo.append((self._ids[key], at, without))
         return self._ids[key]
 
+    def resolve(self, reference: str, base: str, path: str) -> Location:
+        """The schema that the reference at `path` means where `base` counts."""
+        try:
+            return self.document.resolve(reference, base, path)
+        except ValueError as error:
+            raise _unreadable(self.document.root, self.document.draft, error, path) from error
+
     def run(self) -> None:
         """Read every reserved schema."""
         while self._todo:
@@ -456,7 +449,10 @@ def build_schema(constraint: JsonSchema, budget: Budget, *, plain_integers: bool
     `plain_integers`: what is an integer by its value is to be one by its text too.
     """
     draft = draft_of(constraint.schema, constraint.default_draft)
-    document = Document(constraint.schema, draft)
+    try:
+        document = Document(constraint.schema, draft)
+    except ValueError as error:
+        raise _unreadable(constraint.schema, draft, error) from error
     builder = _Builder(document, constraint.formats, budget)
     builder.nodes += [s.Node(()), s.Node((s.Impossible(""),))]
     root = builder.reserve(document.locate(""))
@@ -464,6 +460,29 @@ def build_schema(constraint: JsonSchema, budget: Budget, *, plain_integers: bool
     nodes, root = _shared(builder.nodes, root)
     check_loops(nodes)
     return s.Schema(nodes, root, draft, _integers(document.drafts, plain_integers), tuple(builder.notes))
+
+
+def _unreadable(root: object, draft: Draft, reason: ValueError, path: str = "") -> InvalidSource:
+    """The error of a reference, at `path`: of the outermost name or reference that is no URI, which others may build on."""
+    keywords = ("id" if draft == "draft4" else "$id", "$ref", "$dynamicRef")
+    todo = deque([(root, "")])
+    while todo:
+        schema, pointer = todo.popleft()
+        if not isinstance(schema, Mapping):
+            continue
+        for keyword in keywords:
+            if isinstance(schema.get(keyword), str) and not _is_uri(schema[keyword]):
+                return InvalidSource(f"{keyword} must be a URI: {reason}", path=f"{pointer}/{keyword}")
+        todo.extend((child, pointer + suffix) for child, suffix in subschemas(schema))
+    return InvalidSource(f"the reference can't be read: {reason}", path=path)
+
+
+def _is_uri(text: str) -> bool:
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _integers(drafts: Set[Draft], plain_integers: bool) -> s.Integers:

@@ -6,10 +6,15 @@ Numbers are int, float or Decimal; a float counts as the decimal number that `js
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+
+MAX_DIGITS = 400
+"""Of a number that a schema may hold, after its point; before it there may be one more."""
+_LARGE = 10 ** (MAX_DIGITS + 1)
 
 
 class Texts(tuple[str, ...]):
@@ -21,6 +26,22 @@ class Texts(tuple[str, ...]):
 
     def __contains__(self, text: object) -> bool:
         return text in self._members
+
+
+def is_finite(number: int | float | Decimal) -> bool:
+    """False for infinities and what is not a number."""
+    return number.is_finite() if isinstance(number, Decimal) else isinstance(number, int) or math.isfinite(number)
+
+
+def n_digits(number: int | float | Decimal) -> tuple[int, int]:
+    """How many digits a finite number has before its point and after it; rightly only where they are more than MAX_DIGITS."""
+    if isinstance(number, int):
+        return (0 if abs(number) < _LARGE else MAX_DIGITS + 2), 0
+    if isinstance(number, float) or not number:  # a float never has so many
+        return 0, 0
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), "it is finite"
+    return number.adjusted() + 1, -exponent
 
 
 def exact(number: int | float | Decimal) -> Fraction:
