@@ -14,6 +14,7 @@ from converters.grammar.passes.names import legal_names
 from converters.grammar.passes.nesting import cut_deep_expressions
 from converters.grammar.passes.nonempty import strip_nullable_items
 from converters.grammar.passes.prefix import factor_prefixes
+from converters.grammar.passes.recursion import share_recursive_calls
 from converters.grammar.passes.repetition import split_repetitions
 from converters.grammar.passes.runs import write_runs
 from converters.grammar.passes.spell import drop_unspellable
@@ -41,7 +42,7 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
             budget.check_deadline()
         corners = LeftCorners.of(grammar, budget)
     corners.check()
-    return grammar
+    return share_recursive_calls(grammar, budget)
 
 
 def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:

@@ -76,7 +76,7 @@ def _share(group: list[Expr], depth: int) -> Expr:
     """The alternatives of `group`, which have the same `_first`, with their common beginning taken out."""
     heads = [_head_text(option) for option in group]
     if heads[0]:
-        shared = _common_prefix(heads)
+        shared = common_prefix(heads)
         rests = [_without_text(option, len(shared)) for option in group]
         return seq(lit(shared), _join_rests(rests, depth))
     items = [option.items if type(option) is Seq else (option,) for option in group]
@@ -105,7 +105,8 @@ def _without_text(expr: Expr, n: int) -> Expr:
     return seq(lit(head.text[n:]) if type(head) is Lit else EMPTY, *rest)
 
 
-def _common_prefix(texts: list[str]) -> str:
+def common_prefix(texts: list[str]) -> str:
+    """What all of the texts begin with."""
     first, last = min(texts), max(texts)
     n = 0
     while n < min(len(first), len(last)) and first[n] == last[n]:

@@ -21,6 +21,7 @@ from converters.grammar.passes.left_recursion import remove_left_recursion
 from converters.grammar.passes.nesting import cut_deep_expressions
 from converters.grammar.passes.nonempty import collapse, strip_nullable_items
 from converters.grammar.passes.prefix import factor_prefixes
+from converters.grammar.passes.recursion import share_recursive_calls
 from converters.grammar.passes.spell import drop_unspellable
 from converters.grammar.passes.walk import nodes
 from converters.limits import Budget, Limits
@@ -51,7 +52,7 @@ def test_every_pass_keeps_the_language(n_draws: int) -> None:
     @given(grammars())
     def check(grammar: Grammar) -> None:
         language = sentences(grammar)
-        for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN):
+        for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN, share_recursive_calls):
             try:
                 grammar = run(grammar, Budget())
             except Unsatisfiable:
@@ -177,6 +178,19 @@ def test_prefixes_are_shared() -> None:
     assert factored.rules["root"] == alt(
         seq(lit("ab"), Chars(CharSet.of("cd"))), seq(Ref("x"), opt(lit("+"))), Chars(CharSet.of("*-"))
     )
+
+
+def test_recursive_calls_are_shared() -> None:
+    grammar = parse_gbnf('root ::= x | y | "1"\nx ::= "[" root "a"\ny ::= "[" root "b"')
+    assert share_recursive_calls(grammar, Budget()).rules == {
+        "root": alt(seq(lit("["), Ref("root"), Chars(CharSet.of("ab"))), lit("1"))
+    }
+
+
+def test_calls_that_lead_nowhere_are_left_alone() -> None:
+    """Two readings of what doesn't lead back to them stay two, however deep it goes itself."""
+    grammar = parse_gbnf('root ::= x | y\nx ::= "[" z "a"\ny ::= "[" z "b"\nz ::= "(" z ")" | "1"')
+    assert share_recursive_calls(grammar, Budget()) is grammar
 
 
 def test_a_name_for_a_name_is_resolved() -> None:

@@ -64,3 +64,89 @@ def test_readings_dont_multiply_with_depth(oracle: Oracle, kind: str) -> None:
     text = opened * N_LEVELS + inside + "}" * N_LEVELS
     assert most_stacks(gbnf, text) <= MAX_STACKS
     assert oracle.accepts(gbnf, [text]) == [True]
+
+
+NODE = {"$ref": "#/$defs/node"}
+
+
+def _recursive(node: dict[str, Any]) -> dict[str, Any]:
+    return {"$defs": {"node": node}, **NODE}
+
+
+def _closed(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    properties = required | (optional or {})
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+LIST = {"type": "array", "items": NODE}
+RECURSIVE: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "operators": (
+        {"anyOf": [_closed({"l": NODE, "r": NODE, "op": {}}), _closed({"l": NODE, "r": NODE, "cmp": {}}), {"type": "null"}]},
+        '{"l": {"l": null, "r": null, "op": 1}, "r": ',
+        "null",
+        ', "cmp": 1}',
+    ),
+    "one of two": (
+        {"oneOf": [_closed({"l": NODE, "a": {}}), _closed({"l": NODE, "b": {}}), {"type": "null"}]},
+        '{"l": ',
+        "null",
+        ', "a": 1}',
+    ),
+    "lists of them": ({"anyOf": [_closed({"c": LIST, "a": {}}), _closed({"c": LIST, "b": {}})]}, '{"c": [', "", '], "b": 1}'),
+    "open objects": (
+        {
+            "type": "object",
+            "anyOf": [
+                {"properties": {"c": LIST, "a": {}}, "required": ["c", "a"]},
+                {"properties": {"c": LIST, "b": {}}, "required": ["c", "b"]},
+            ],
+        },
+        '{"c": [',
+        "",
+        '], "b": 1}',
+    ),
+    "optional keys": (
+        {"anyOf": [_closed({"n": {}}, {"c": LIST, "t": {}}), _closed({"n": {}}, {"c": LIST, "s": {}})]},
+        '{"n": 1, "c": [',
+        "",
+        "]}",
+    ),
+    "lists of other lengths": (
+        {"anyOf": [LIST, LIST | {"minItems": 2}, LIST | {"maxItems": 3}, {"type": "null"}]},
+        "[null, ",
+        "null",
+        "]",
+    ),
+    "a condition": (
+        {"properties": {"k": NODE}, "if": {"required": ["z"]}, "then": {"required": ["a"]}, "else": {"required": ["b"]}},
+        '{"k": ',
+        "1",
+        ', "b": 1}',
+    ),
+    "a key that wants another": (
+        {"properties": {"k": NODE}, "dependentRequired": {"z": ["y"]}, "minProperties": 1},
+        '{"k": ',
+        "1",
+        "}",
+    ),
+    "keys that are evaluated in one of two ways": (
+        {
+            "properties": {"k": NODE},
+            "anyOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {}}}],
+            "unevaluatedProperties": False,
+        },
+        '{"k": ',
+        "1",
+        ', "b": 1}',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECURSIVE)
+def test_readings_of_recursive_alternatives_dont_multiply_with_depth(oracle: Oracle, kind: str) -> None:
+    """What they have in common is read once, down to where they differ."""
+    node, opened, inside, closed = RECURSIVE[kind]
+    gbnf = compile_constraint(JsonSchema(_recursive(node))).gbnf
+    text = opened * N_LEVELS + inside + closed * N_LEVELS
+    assert most_stacks(gbnf, text) <= MAX_STACKS
+    assert oracle.accepts(gbnf, [text, text[:-1], text + "]"]) == [True, False, False]
