@@ -49,6 +49,7 @@ class Evaluator:
 
     def holds(self, value: object, node: s.NodeId) -> bool:
         """True when `value` is a value of `node`."""
+        self._space.budget.tick()
         return all(self._check(value, assertion) for assertion in self._space.nodes[node].assertions)
 
     def _check(self, value: object, what: s.Assertion) -> bool:

@@ -33,6 +33,7 @@ from converters.jsonschema.shape import (
     Values,
 )
 from converters.jsonschema.value import decimal_text, exact, key_texts
+from converters.limits import Budget
 from converters.options import CompileOptions
 
 
@@ -180,12 +181,14 @@ class Lowering:
         """Single values: one trie of all plain texts; arrays and objects, which have gaps, one by one."""
         texts: dict[str, None] = dict.fromkeys(sorted(words))
         composed: list[Expr] = []
+        budget = self.algebra.space.budget
         for value in values.values():
+            budget.tick()
             if isinstance(value, (Mapping, list, tuple)):
                 composed.append(self._literal(value))
             else:
                 texts |= dict.fromkeys(self._texts(value))
-        return alt(*composed, _any_of(list(texts)))
+        return alt(*composed, _any_of(list(texts), budget))
 
     def _texts(self, value: object) -> tuple[str, ...]:
         """The spellings of a null, boolean, string or number."""
@@ -215,14 +218,16 @@ class Lowering:
     def _literal(self, value: object) -> Expr:
         """One value, keys in its own order."""
         comma, colon = self.layout.comma, self.layout.colon
+        budget = self.algebra.space.budget
+        budget.tick()
         match value:
             case Mapping():
-                members = [seq(_any_of(key_texts(key)), colon, self._literal(item)) for key, item in value.items()]
+                members = [seq(_any_of(key_texts(key), budget), colon, self._literal(item)) for key, item in value.items()]
                 parts, brackets = members, "{}"
             case list() | tuple():
                 parts, brackets = [self._literal(item) for item in value], "[]"
             case _:
-                return _any_of(self._texts(value))
+                return _any_of(self._texts(value), budget)
         content = seq(*(part if i == 0 else seq(comma, part) for i, part in enumerate(parts)))
         return self.bracketed(brackets, content)
 
@@ -243,13 +248,14 @@ class Lowering:
         return order
 
 
-def _any_of(texts: Iterable[str]) -> Expr:
+def _any_of(texts: Iterable[str], budget: Budget) -> Expr:
     """One of the texts, some of which may begin others (1 and 1.0)."""
     ends = list(texts)
-    return _prefix_tree(ends) if ends else NEVER
+    return _prefix_tree(ends, budget) if ends else NEVER
 
 
-def _prefix_tree(texts: list[str]) -> Expr:
+def _prefix_tree(texts: list[str], budget: Budget) -> Expr:
+    budget.tick()
     groups: dict[str, list[str]] = {}
     for text in texts:
         if text:
@@ -258,6 +264,8 @@ def _prefix_tree(texts: list[str]) -> Expr:
     for group in groups.values():
         low, high = min(group), max(group)
         n = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-        options.append(lit(group[0]) if len(group) == 1 else seq(lit(low[:n]), _prefix_tree([text[n:] for text in group])))
+        options.append(
+            lit(group[0]) if len(group) == 1 else seq(lit(low[:n]), _prefix_tree([text[n:] for text in group], budget))
+        )
     found = alt(*options)
     return opt(found) if "" in texts else found

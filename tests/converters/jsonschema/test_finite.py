@@ -125,3 +125,21 @@ def test_reading_values_ends_at_the_deadline(schema: Any) -> None:
     with pytest.raises(LimitExceeded, match=r"longer than 0\.2 s"):
         compile_constraint(JsonSchema(schema), CompileOptions(limits=Limits(compile_s=0.2)))
     assert time.thread_time() - started < 0.4
+
+
+TOO_LONG: dict[str, dict[str, Any]] = {
+    "integers": {"enum": list(range(150_000))},
+    "arrays": {"enum": [[i, i + 1] for i in range(60_000)]},
+    "objects": {"enum": [{"a": i, "b": str(i)} for i in range(40_000)]},
+    "one array": {"const": list(range(200_000))},
+    "against many": {"enum": [f"w{i}" for i in range(20_000)], "anyOf": [{"const": f"w{i}"} for i in range(300)]},
+    "one of many lists": {"oneOf": [{"enum": [f"{k}-{i}" for i in range(500)]} for k in range(40)]},
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_a_list_too_long_is_given_up_in_time(name: str) -> None:
+    started = time.thread_time()
+    with pytest.raises(LimitExceeded, match="longer than 1 s"):
+        compile_constraint(JsonSchema(TOO_LONG[name]), CompileOptions(limits=Limits(compile_s=1)))
+    assert time.thread_time() - started < 1.1
