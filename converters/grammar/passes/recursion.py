@@ -37,7 +37,7 @@ Items = tuple[Expr, ...]
 def share_recursive_calls(grammar: Grammar, budget: Budget) -> Grammar:
     """Join alternatives that have a recursive call in the beginning they share.
 
-    Before → after: `t ::= x | y | "1"; x ::= "[" t "a"; y ::= "[" t "b"` → `t ::= "[" t t-2 | "1"; t-2 ::= "a" | "b"`
+    Before → after: `t ::= x | y | "1"; x ::= "[" t "a"; y ::= "[" t "b"` → `t ::= "[" t [ab] | "1"`
     """
     parts = _recursive_parts({name: look_of(expr).refs for name, expr in grammar.rules.items()})
     sharing = _Sharing(grammar, budget)
