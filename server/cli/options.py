@@ -210,7 +210,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         group,
         "--flash-attention",
         is_switch=True,
-        help="on a CPU: quicker in short contexts, but other requests change the numbers; on a GPU only",
+        help="on a CPU quicker in short contexts, but other requests change the numbers there; on a GPU on, on a CPU off",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from converters.grammar.expr import EMPTY, Chars, Expr, Grammar, Lit, Ref, Seq, lit, seq
 from converters.grammar.passes.look import look_of
 from converters.grammar.passes.prefix import factor
-from converters.grammar.passes.walk import replace_refs
+from converters.grammar.passes.walk import items_of, replace_refs
 from converters.limits import Budget
 
 MAX_HEAD = 4
@@ -46,7 +46,7 @@ def hoist_heads(grammar: Grammar, budget: Budget) -> Grammar:
         if name not in heads or type(_first(expr)) is not Ref:
             new = replace_refs(bare.get(name, expr), calls)
         else:
-            first, *rest = _items(expr)
+            first, *rest = items_of(expr)
             assert type(first) is Ref
             new = seq(names.get(first.name, first), *[replace_refs(item, calls) for item in rest])
         rules[name] = factor(new) if new is not expr and look_of(expr).branches else new
@@ -73,16 +73,12 @@ def _find_head(name: str, grammar: Grammar, heads: dict[str, Expr], depth: int) 
 
 def _without_head(expr: Expr, head: Expr) -> Expr:
     """What follows `head` in an expression that begins with it; an expression that begins with a call is left as it is."""
-    first, *rest = _items(expr)
+    first, *rest = items_of(expr)
     if type(first) is Ref:
         return expr
     if type(first) is Lit and type(head) is Lit:
         return seq(lit(first.text[len(head.text) :]), *rest)
     return seq(*rest)
-
-
-def _items(expr: Expr) -> tuple[Expr, ...]:
-    return expr.items if type(expr) is Seq else (expr,)
 
 
 def _first(expr: Expr) -> Expr:

@@ -7,7 +7,7 @@ from operator import is_
 from converters.grammar.charset import NOTHING, CharSet
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, chars, lit, opt, rep, seq
 from converters.grammar.passes.look import look_of
-from converters.grammar.passes.walk import below, each_rule
+from converters.grammar.passes.walk import below, each_rule, items_of
 from converters.limits import Budget
 
 MAX_SHARED = 50
@@ -79,7 +79,7 @@ def _share(group: list[Expr], depth: int) -> Expr:
         shared = common_prefix(heads)
         rests = [_without_text(option, len(shared)) for option in group]
         return seq(lit(shared), _join_rests(rests, depth))
-    items = [option.items if type(option) is Seq else (option,) for option in group]
+    items = [items_of(option) for option in group]
     return seq(items[0][0], _join_rests([seq(*rest[1:]) for rest in items], depth))
 
 

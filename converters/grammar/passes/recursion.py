@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import count
 from operator import is_
 
-from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, Seq, alt, lit, opt, rep, seq
+from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, alt, lit, opt, rep, seq
 from converters.grammar.passes.ending import drop_unreachable
 from converters.grammar.passes.fixpoint import components
 from converters.grammar.passes.look import look_of
 from converters.grammar.passes.prefix import common_prefix, factor
-from converters.grammar.passes.walk import below
+from converters.grammar.passes.walk import below, items_of
 from converters.limits import Budget
 
 MAX_RULES = 400
@@ -85,7 +85,7 @@ class _Sharing:
         if type(expr) is Alt:
             if self._n_left < 0 or not _may_share(new, part):
                 return expr if is_same else alt(*new)
-            joined = self._join([_items(option) for option in new], part, 0)
+            joined = self._join([items_of(option) for option in new], part, 0)
             return joined.expr if joined.pays else expr if is_same else alt(*new)
         if is_same:
             return expr
@@ -118,11 +118,11 @@ class _Sharing:
             return [option]
         first, rest = option[0], option[1:]
         if type(first) is Alt:
-            return [form for way in first.options for form in self._spread((*_items(way), *rest), part)]
+            return [form for way in first.options for form in self._spread((*items_of(way), *rest), part)]
         if type(first) is not Rep or look_of(first).refs.isdisjoint(part):
             return [option]
         more = () if first.max == 1 else (rep(first.item, max(0, first.min - 1), first.max and first.max - 1),)
-        forms = self._spread((*_items(first.item), *more, *rest), part)
+        forms = self._spread((*items_of(first.item), *more, *rest), part)
         return forms if first.min else [*forms, *self._spread(rest, part)]
 
     def _open(self, option: Items, part: frozenset[str]) -> list[Items]:
@@ -132,7 +132,7 @@ class _Sharing:
             body = self._rules[option[0].name]
             if type(body) is Alt:
                 break
-            option = (*_items(body), *option[1:])
+            option = (*items_of(body), *option[1:])
             forms.append(option)
         return forms
 
@@ -157,16 +157,12 @@ class _Sharing:
         return self._known[unique]
 
 
-def _items(expr: Expr) -> Items:
-    return expr.items if type(expr) is Seq else (expr,)
-
-
 def _may_share(options: list[Expr], part: frozenset[str]) -> bool:
     """False where the alternatives can be seen to begin with different things."""
-    heads = [_items(option)[0] if option != EMPTY else option for option in options]
-    if len({_head((head,)) for head in heads}) < len(heads):
+    firsts = [items_of(option)[:1] for option in options]
+    if len(set(map(_head, firsts))) < len(firsts):
         return True
-    return any(type(head) is Alt or not look_of(head).refs.isdisjoint(part) for head in heads)
+    return any(type(first) is Alt or not look_of(first).refs.isdisjoint(part) for items in firsts for first in items)
 
 
 def _head(items: Items) -> object:

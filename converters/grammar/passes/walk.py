@@ -42,6 +42,11 @@ def below(expr: Expr) -> tuple[Expr, ...]:
     return (expr.item,) if type(expr) is Rep else ()
 
 
+def items_of(expr: Expr) -> tuple[Expr, ...]:
+    """What stands one after another in `expr`: itself alone where it is no sequence."""
+    return expr.items if type(expr) is Seq else (expr,)
+
+
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr], settle: bool = False) -> Expr:
     """`expr` with every Lit, Chars, Token and Ref put through `leaf`, normalized again; unchanged parts stay as they are.
 
