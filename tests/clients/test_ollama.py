@@ -26,7 +26,7 @@ pytestmark = pytest.mark.client
 
 HEADERS = {"Authorization": "Bearer sesame"}
 MESSAGES = [{"role": "user", "content": "Say hello."}]
-SHORT = {"num_predict": 8, "seed": 1}
+SHORT = {"num_predict": 8, "seed": 1, "ignore_eos": True}
 THINKING_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
