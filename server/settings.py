@@ -56,6 +56,7 @@ class Settings:
     fast_forward: bool = True
     speculation: bool = True
     flash_attention: bool | None = None
+    repack: bool | None = None
     constraint_failure: Literal["error", "unconstrained"] = "error"
     stall_timeout_s: float = 30.0
     hang_timeout_s: float = 60.0

@@ -32,6 +32,7 @@ _OWN = (
     "fast_forward",
     "speculation",
     "flash_attention",
+    "repack",
 )
 
 

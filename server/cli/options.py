@@ -212,6 +212,12 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         is_switch=True,
         help="on a CPU quicker in short contexts, but other requests change the numbers there; on a GPU on, on a CPU off",
     )
+    add_option(
+        group,
+        "--repack",
+        is_switch=True,
+        help="lay weights out for this CPU: quicker, but other requests change some numbers; on, except where that needs AMX",
+    )
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
@@ -248,7 +254,8 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "hang_timeout_s": "hang_timeout",
     }
     same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
-    same += ["disable_reasoning", "fast_forward", "speculation", "flash_attention", "constraint_failure", "log_level"]
+    same += ["disable_reasoning", "fast_forward", "speculation", "flash_attention", "repack", "constraint_failure"]
+    same += ["log_level"]
     values: dict[str, Any] = {field: given[option] for field, option in names.items() if option in given}
     values |= {name: given[name] for name in same if name in given}
     if "allow_origin" in given:

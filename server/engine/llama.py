@@ -244,6 +244,7 @@ class LlamaBackend:
         self._log = native_log()
         self._log.clear()
         lib.llama_backend_init()
+        self._repacks = not _has_amx() if spec.repack is None else spec.repack
         self._model = self._load(spec.path, spec.n_gpu_layers)
         self.vocabulary = LlamaVocabulary(lib, lib.llama_model_get_vocab(self._model))
         n_train = int(lib.llama_model_n_ctx_train(self._model))
@@ -272,6 +273,7 @@ class LlamaBackend:
     def _load(self, path: str, n_gpu_layers: int) -> Any:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
+        params.use_extra_bufts = self._repacks
         model = lib.llama_model_load_from_file(path.encode(), params)
         if not model:
             raise LoadError(f"llama.cpp can't load {path}: {self._log.first_error}")
@@ -511,6 +513,15 @@ class LlamaBackend:
             array,
             len(breakers),
         )
+
+
+def _has_amx() -> bool:
+    """Whether llama.cpp would use the AMX unit of Intel's servers.
+
+    Its code for that unit dies at the first decode (SIGSEGV at `ldtilecfg`) if GCC before 12.4 or 13.3 has built it, and takes
+    one token through other code than several, where a sequence's numbers must not depend on who shares its decode.
+    """
+    return b"AMX_INT8 = 1" in lib.llama_print_system_info()
 
 
 def _flash_attention(wanted: bool | None, is_on_gpu: bool) -> int:

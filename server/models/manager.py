@@ -66,6 +66,7 @@ def model_spec(entry: ModelEntry, path: Path, settings: Settings) -> ModelSpec:
         fast_forward=settings.fast_forward,
         speculation=settings.speculation,
         flash_attention=settings.flash_attention,
+        repack=settings.repack,
         hang_timeout_s=settings.hang_timeout_s,
     )
 

@@ -47,7 +47,7 @@ def test_every_setting_can_be_set() -> None:
         "--chat-template-file", "t", "--disable-reasoning", "--constraint-failure", "unconstrained", "--stall-timeout", "6",
         "--drain-timeout", "0.5", "--log-level", "debug", "--limit", "regex_bytes=7", "--limit", "compile_s=0.5",
         "--keep-alive", "-1", "--max-memory", "2048", "--no-fast-forward", "--no-speculation",
-        "--hang-timeout", "7", "--no-flash-attention",
+        "--hang-timeout", "7", "--no-flash-attention", "--no-repack",
     ]  # fmt: skip
     settings = make_settings(parse_arguments(words))
     untouched = {"models", "request_limits", "compile_limits"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from queue import SimpleQueue
 
 import llama_cpp as lib
@@ -238,6 +239,25 @@ def test_flash_attention_is_on_where_it_is_asked_for(tiny_bpe: Path) -> None:
     assert np.array_equal(rows[None], rows[False])
     assert not np.array_equal(rows[True], rows[False])
     assert np.allclose(rows[True], rows[False], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("amx", "wanted", "repacks"), [(0, None, True), (1, None, False), (1, True, True), (0, False, False)], ids=str
+)
+def test_weights_are_not_laid_out_for_amx_unless_that_is_asked_for(
+    tiny_bpe: Path, monkeypatch: pytest.MonkeyPatch, amx: int, wanted: bool | None, repacks: bool
+) -> None:
+    asked = []
+    load = lib.llama_model_load_from_file
+
+    def note(path: bytes, params: Any) -> Any:
+        asked.append(params.use_extra_bufts)
+        return load(path, params)
+
+    monkeypatch.setattr(lib, "llama_model_load_from_file", note)
+    monkeypatch.setattr(lib, "llama_print_system_info", lambda: f"CPU : AVX512 = 1 | AMX_INT8 = {amx} | ".encode())
+    LlamaBackend(ModelSpec(str(tiny_bpe), n_ctx=512, n_threads=1, repack=wanted))
+    assert asked == [repacks]
 
 
 def _last_logits(backend: LlamaBackend, n_chunk: int) -> bytes:
