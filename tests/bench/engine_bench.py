@@ -40,7 +40,9 @@ path, n_seq, n_tokens, n_threads, prompt = sys.argv[1], *map(int, sys.argv[2:5])
 keep = L.llama_log_callback(lambda level, text, data: None)
 L.llama_log_set(keep, None)
 L.llama_backend_init()
-model = L.llama_model_load_from_file(path.encode(), L.llama_model_default_params())
+params = L.llama_model_default_params()
+params.use_extra_bufts = b"AMX_INT8 = 1" not in L.llama_print_system_info()  # as the engine loads it
+model = L.llama_model_load_from_file(path.encode(), params)
 p = L.llama_context_default_params()
 p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.kv_unified = 4096, 512, 512, n_seq, True
 p.n_threads = p.n_threads_batch = n_threads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 from queue import SimpleQueue
+from typing import Any
 
 import llama_cpp as lib
 import numpy as np
