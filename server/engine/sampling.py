@@ -24,6 +24,7 @@ _N_SINGLE_QUESTIONS = 4  # refused draws before all that is left is put to the g
 _SCREEN_FACTOR = 4  # how many of the best candidates are asked for each one that is needed
 _WIDE_SCREEN = 960  # and how many where those weren't enough, before all are asked
 _MIN_SCREEN = 64
+_MOST_WIDENINGS = 4  # each costs a pass over a row, taking the whole pool ten times as much
 
 
 class Candidates(Protocol):
@@ -97,15 +98,17 @@ class Screen:
 
     def best(self, row: NDArray[np.float32], pool: Pool) -> Ids | None:
         """At least the `n_best` best tokens of the pool, in rising order; None if that failed."""
-        ids = np.flatnonzero(row >= row.max() - self._distance)
-        if pool.table is not None:
-            ids = ids[pool.table[ids]]
-        if len(ids) < self._n_best:
-            self._distance = 1.5 * self._distance + 1
-            return None
-        if len(ids) > _SCREEN_FACTOR * self._n_best + _MIN_SCREEN:
-            self._distance *= 0.9
-        return cast("Ids", ids)
+        highest = row.max()
+        for _ in range(_MOST_WIDENINGS):
+            ids = np.flatnonzero(row >= highest - self._distance)
+            if pool.table is not None:
+                ids = ids[pool.table[ids]]
+            if len(ids) >= self._n_best:
+                if len(ids) > _SCREEN_FACTOR * self._n_best + _MIN_SCREEN:
+                    self._distance *= 0.9
+                return cast("Ids", ids)
+            self._distance = 1.25 * self._distance + 1
+        return None
 
 
 def rules_of(sampling: Sampling) -> Rules:

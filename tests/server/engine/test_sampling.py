@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from server.engine.backend import GrammarRejected
 from server.engine.llama import LlamaBackend
+from server.engine.mask import Pool
 from server.engine.messages import ModelSpec, Sampling
-from server.engine.sampling import SequenceSampler
+from server.engine.sampling import Screen, SequenceSampler
 from tests.tiny_models import TinyModel, write_tiny_model
 
 Row = NDArray[np.float32]
@@ -433,3 +436,33 @@ def test_logprobs_are_those_of_the_raw_row(backend: LlamaBackend) -> None:
     assert scores.chosen.logprob == pytest.approx(expected[5], abs=1e-5)
     assert [entry.token for entry in scores.top] == np.argsort(-row)[:3].tolist()
     assert scores.top[0].bytes == backend.vocabulary.piece(int(np.argmax(row)))
+
+
+# ---- the screen
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 8.0, 300.0]), st.sampled_from([1, 5, 40]), st.booleans())
+def test_a_screen_lets_the_best_tokens_through(seed: int, spread: float, n_best: int, is_pool_part: bool) -> None:
+    """However wide the rows are that it has seen before, and whatever part of the vocabulary counts."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(2000, dtype=np.int32)
+    pool = Pool(ids[rng.random(2000) < 0.3] if is_pool_part else ids, 2000)
+    screen = Screen(n_best)
+    for wide in (1.0, spread, 1.0):
+        row = (wide * rng.standard_normal(2000)).astype(np.float32)
+        found = screen.best(row, pool)
+        if found is not None:
+            best = pool.ids[np.argsort(-row[pool.ids], kind="stable")[:n_best]]
+            assert set(best.tolist()) <= set(found.tolist()) <= set(pool.ids.tolist())
+            assert found.tolist() == sorted(found.tolist())
+
+
+def test_a_screen_widens_until_there_are_enough_and_gives_up_on_a_pool_that_is_too_small() -> None:
+    ids = np.arange(100, dtype=np.int32)
+    row = np.concatenate([np.zeros(60), np.full(40, -20.0)]).astype(np.float32)
+    narrow = Screen(80)
+    found = narrow.best(row, Pool(ids, 100))
+    assert found is not None
+    assert len(found) == 100
+    assert Screen(80).best(row, Pool(ids[:79], 100)) is None
