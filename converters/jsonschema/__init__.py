@@ -44,4 +44,4 @@ def lower_schema(
         lowering = Lowering(Algebra(Space(built, budget)), options, book)
         return lowering.run(term_of(built.root), hint), built.notes
 
-    return relaxing(constraint, book, budget, hint, lower) if options.lenient else lower(constraint, book)
+    return relaxing(constraint, book, options, budget, hint, lower) if options.lenient else lower(constraint, book)

@@ -131,8 +131,8 @@ class Evaluator:
             case SomeKey(_, some):
                 return any(
                     key not in some.outside_keys
-                    and (some.pattern is None or self._matches(some.path, some.pattern, key))
-                    and not any(self._matches(some.path, pattern, key) for pattern in some.outside_patterns)
+                    and (some.pattern is None or self._matches(some.pattern, key))
+                    and not any(self._matches(pattern, key) for pattern in some.outside_patterns)
                     and self.satisfies(key, some.names)
                     and self.satisfies(item, some.value)
                     for key, item in value.items()
@@ -164,21 +164,21 @@ class Evaluator:
 
     def _nodes_of(self, what: s.Properties, key: str) -> list[s.NodeId]:
         nodes = [node for name, node in what.declared if name == key]
-        nodes += [node for pattern, node in what.patterns if self._matches(what.path, pattern, key)]
+        nodes += [node for pattern, node in what.patterns if self._matches(pattern, key)]
         return nodes or [what.additional]
 
-    def _matches(self, path: str, pattern: str, key: str) -> bool:
-        return self._test(s.Pattern(path, pattern))(key)
+    def _matches(self, pattern: str, key: str) -> bool:
+        return self._test(self._space.key_pattern(pattern))(key)
 
     def _seen_keys(self, value: Mapping[str, object], node: s.NodeId) -> set[str]:
         seen: set[str] = set()
         for what in self._space.nodes[node].assertions:
             match what:
-                case s.Properties(path, declared, patterns):
+                case s.Properties(_, declared, patterns):
                     if what.explicit:
                         return set(value)
                     seen |= {key for key, _ in declared}
-                    seen |= {key for key in value for pattern, _ in patterns if self._matches(path, pattern, key)}
+                    seen |= {key for key in value for pattern, _ in patterns if self._matches(pattern, key)}
                 case s.UnevaluatedProperties():
                     return set(value)
                 case s.DependentSchema(_, key, then) if key in value:

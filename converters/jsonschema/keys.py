@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from converters.automata import ANY_TEXT, Dfa, difference, intersection, of_strings, union
 from converters.errors import UnsupportedFeature
 from converters.jsonschema.fact import MAX_TOLD
-from converters.jsonschema.schema import Pattern
 from converters.jsonschema.shape import ANYTHING, NOTHING, Members, ObjectFacts, SomeMember, Term
 from converters.record import record
 
@@ -47,8 +46,13 @@ def term_of_key(facts: ObjectFacts, key: str, algebra: Algebra) -> Term:
 def term_in(members: Members, key: str, algebra: Algebra) -> Term:
     """What one node's properties ask of the value of `key`."""
     terms = [term for name, term in members.declared if name == key]
-    terms += [term for pattern, term in members.patterns if algebra.strings.matches(members.path, pattern, key)]
+    terms += [term for pattern, term in members.patterns if key_matches(pattern, key, algebra)]
     return frozenset().union(*terms) if terms else members.additional
+
+
+def key_matches(pattern: str, key: str, algebra: Algebra) -> bool:
+    """True when some part of `key` matches `pattern`, of a `patternProperties`."""
+    return algebra.strings.test_dfa(algebra.space.key_pattern(pattern)).accepts(key)
 
 
 def required_terms(facts: ObjectFacts, algebra: Algebra) -> Iterator[Term]:
@@ -91,7 +95,7 @@ def _by_pattern(facts: ObjectFacts, patterns: list[str], names: list[Dfa], algeb
         rest = difference(rest, of_strings(keys, budget), budget)
     classes: list[tuple[Dfa, frozenset[str]]] = [(rest, frozenset())]
     for pattern in patterns:
-        dfa = algebra.strings.test_dfa(Pattern(facts.path, pattern))
+        dfa = algebra.strings.test_dfa(algebra.space.key_pattern(pattern))
         split = [(intersection(c, dfa, budget), matched | {pattern}) for c, matched in classes]
         split += [(difference(c, dfa, budget), matched) for c, matched in classes]
         classes = [(c, matched) for c, matched in split if not c.is_empty()]
@@ -181,9 +185,9 @@ def _choices(facts: ObjectFacts, some: SomeMember, algebra: Algebra) -> Iterator
 
 def in_class(some: SomeMember, key: str, algebra: Algebra) -> bool:
     """True when `key` can be the member that `some` asks for."""
-    if key in some.outside_keys or any(algebra.strings.matches(some.path, pattern, key) for pattern in some.outside_patterns):
+    if key in some.outside_keys or any(key_matches(pattern, key, algebra) for pattern in some.outside_patterns):
         return False
-    if some.pattern is not None and not algebra.strings.matches(some.path, some.pattern, key):
+    if some.pattern is not None and not key_matches(some.pattern, key, algebra):
         return False
     return algebra.evaluator.satisfies(key, some.names)
 
@@ -193,7 +197,7 @@ def class_dfa(some: SomeMember, algebra: Algebra) -> Dfa:
     budget = algebra.space.budget
     dfa = _names_dfa(some.names, algebra) if some.names != ANYTHING else ANY_TEXT
     if some.pattern is not None:
-        dfa = intersection(dfa, algebra.strings.test_dfa(Pattern(some.path, some.pattern)), budget)
+        dfa = intersection(dfa, algebra.strings.test_dfa(algebra.space.key_pattern(some.pattern)), budget)
     for pattern in some.outside_patterns:
-        dfa = difference(dfa, algebra.strings.test_dfa(Pattern(some.path, pattern)), budget)
+        dfa = difference(dfa, algebra.strings.test_dfa(algebra.space.key_pattern(pattern)), budget)
     return difference(dfa, of_strings(some.outside_keys, budget), budget) if some.outside_keys else dfa

@@ -73,8 +73,8 @@ class MemberWalk:
         self._required = [n] * (n + 1)
         for i in range(n - 1, -1, -1):
             self._required[i] = i if self.entries[i].required else self._required[i + 1]
-        if self._counts and n * n * max(self.min, self.max or 0, 1) > _MAX_COUNTED:
-            raise UnsupportedFeature(f"counting {n} properties", path=self.path)
+        if self._counts and n * n * min(n, max(self.min, self.max or 0, 1)) > _MAX_COUNTED:  # no count is above n here
+            raise UnsupportedFeature(f"{self.path.rpartition('/')[2]} beside {n} declared properties", path=self.path)
         content = self._some_or_none(0, 0, self._choice(0, 0))
         while self._todo:
             self.budget.tick()

@@ -5,6 +5,7 @@ Nothing is ever fetched: a reference that leaves the document is an UnsupportedF
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urldefrag, urljoin
@@ -34,6 +35,9 @@ ONE_SCHEMA = frozenset(
 )
 SCHEMA_LIST = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 SCHEMA_MAP = frozenset(["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"])
+
+_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
+"""Of an array, as RFC 6901 has it: ASCII digits, no zero before others. Longer ones lead out of every array."""
 
 
 @record
@@ -192,7 +196,7 @@ def _child(value: object, name: str) -> object:
             return value[name]
         case str():
             raise KeyError(name)
-        case Sequence() if name.isdigit() and int(name) < len(value):
+        case Sequence() if _INDEX.match(name) and int(name) < len(value):
             return value[int(name)]
         case _:
             raise KeyError(name)

@@ -17,6 +17,7 @@ from converters.grammar.expr import Expr, RuleBook
 from converters.grammar.graft import graft
 from converters.jsonschema.reference import ONE_SCHEMA, SCHEMA_LIST, SCHEMA_MAP, escape, subschemas
 from converters.limits import Budget, Relaxation
+from converters.options import CompileOptions
 
 MAX_RELAXATIONS = 64  # of one schema
 
@@ -43,8 +44,17 @@ _EVALUATING = frozenset(
 """What may evaluate members or items, wherever it stands: so all that speaks of unevaluated ones goes with it."""
 
 
+_NAMING = _EVALUATING - {"prefixItems", "items", "additionalItems", "contains", "unevaluatedItems"}
+"""What may name the keys of an object or let others in."""
+
+
 def relaxing(
-    schema: JsonSchema, book: RuleBook, budget: Budget, hint: str, lower: Callable[[JsonSchema, RuleBook], Lowered]
+    schema: JsonSchema,
+    book: RuleBook,
+    options: CompileOptions,
+    budget: Budget,
+    hint: str,
+    lower: Callable[[JsonSchema, RuleBook], Lowered],
 ) -> Lowered:
     """What `lower` makes of the schema, less the keywords that it can't express; those are listed in `budget.relaxed`."""
     relaxed: list[Relaxation] = []
@@ -54,7 +64,7 @@ def relaxing(
             expr, notes = lower(schema, own)
         except (UnsupportedFeature, LimitExceeded) as error:
             is_too_deep = isinstance(error, LimitExceeded) and error.limit == "nesting"  # as a whole: no keyword's fault
-            wider = None if is_too_deep else without_culprit(schema.schema, error.path or "")
+            wider = None if is_too_deep else without_culprit(schema.schema, error.path or "", options.closed_objects)
             if wider is None or len(relaxed) >= MAX_RELAXATIONS:
                 raise
             schema = replace(schema, schema=cast(JsonValue, wider[0]))
@@ -66,10 +76,13 @@ def relaxing(
             return graft(own.build(expr), book, hint), notes
 
 
-def without_culprit(schema: object, path: str) -> tuple[object, list[str]] | None:
+def without_culprit(schema: object, path: str, closed_objects: bool = False) -> tuple[object, list[str]] | None:
     """The schema without the keyword that `path` points at (or into), and the pointers of what it lacks: that keyword, then
-    its companions. None: there is none."""
-    found = _culprit(schema, path.split(" ")[0].split("/")[1:])
+    its companions. None: there is none.
+
+    `closed_objects`: keys that nothing names are left out. What the lost keyword may have named is let in again.
+    """
+    found = _culprit(schema, path.split(" and /")[0].split("/")[1:])  # in a key, a slash is written ~1
     if found is None:
         return None
     gone: dict[tuple[str, ...], None] = {}
@@ -81,6 +94,9 @@ def without_culprit(schema: object, path: str) -> tuple[object, list[str]] | Non
             todo.extend(_companions(schema, at))
     for at in sorted(gone, key=len, reverse=True):
         schema = _removed(schema, at)
+    for *above, keyword in gone if closed_objects else ():
+        if keyword in _NAMING:
+            schema = _opened(schema, above)
     return schema, ["".join(f"/{escape(part)}" for part in at) for at in gone]
 
 
@@ -143,3 +159,14 @@ def _removed(value: object, path: Sequence[str]) -> object:
         return {key: _removed(item, path[1:]) if key == path[0] else item for key, item in value.items()}
     assert isinstance(value, (list, tuple))
     return [_removed(item, path[1:]) if i == int(path[0]) else item for i, item in enumerate(value)]
+
+
+def _opened(value: object, path: Sequence[str]) -> object:
+    """A copy of `value` where the schema at `path`, if it is still there, lets in keys that nothing names."""
+    if isinstance(value, Mapping):
+        if not path:
+            return {**value, "additionalProperties": value.get("additionalProperties", True)}
+        return {key: _opened(item, path[1:]) if key == path[0] else item for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_opened(item, path[1:]) if i == int(path[0]) else item for i, item in enumerate(value)]
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converters.jsonschema import schema as s
+from converters.jsonschema.reference import escape
 from converters.jsonschema.shape import Literal
 from converters.jsonschema.value import canonical_text
 from converters.limits import Budget
@@ -20,6 +21,7 @@ class Space:
         self.budget = budget
         self._made: dict[tuple[s.Assertion, ...], s.NodeId] = {}
         self._aliases: dict[Literal, Literal] = {}
+        self._key_patterns: dict[str, s.Pattern] | None = None
 
     def make(self, *assertions: s.Assertion) -> s.NodeId:
         """The id of a node of these assertions."""
@@ -50,6 +52,17 @@ class Space:
                 case _:
                     break
         return node, positive
+
+    def key_pattern(self, pattern: str) -> s.Pattern:
+        """The test of the keys that match `pattern`, with the pointer of its entry in the first `patternProperties` that has it."""
+        if self._key_patterns is None:
+            self._key_patterns = {}
+            for node in self.nodes:
+                for what in node.assertions:
+                    for text, _ in what.patterns if isinstance(what, s.Properties) else ():
+                        path = f"{node.path}/patternProperties/{escape(text)}"
+                        self._key_patterns.setdefault(text, s.Pattern(path, text))
+        return self._key_patterns[pattern]
 
     def finite(self, node: s.NodeId) -> s.Finite | None:
         """The node's own `enum` or `const`."""

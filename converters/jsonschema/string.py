@@ -51,10 +51,6 @@ class Strings:
         """The predicate of a pattern or a format."""
         return self.test_dfa(test).accepts
 
-    def matches(self, path: str, pattern: str, text: str) -> bool:
-        """True when some part of `text` matches `pattern`, which the keyword at `path` asks for."""
-        return self.test_dfa(Pattern(path, pattern)).accepts(text)
-
     def test_dfa(self, test: Pattern | Format) -> Dfa:
         """The strings that pass a test. Raises with the pointer of the test's keyword."""
         if test not in self._tests:

@@ -65,7 +65,7 @@ def xml_arguments(
             raise Unsatisfiable("no arguments are valid", path="")
         return arguments, (*built.notes, *lowering.notes)
 
-    return relaxing(schema, book, budget, "arguments", lower) if options.lenient else lower(schema, book)
+    return relaxing(schema, book, options, budget, "arguments", lower) if options.lenient else lower(schema, book)
 
 
 class _Elements:

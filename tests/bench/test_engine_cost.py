@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from converters import JsonSchema, compile_constraint
+from server.bench.scenario import SCENARIOS
 from server.engine.backend import Batch
 from server.engine.core import Core
 from server.engine.intake import Intake
@@ -71,19 +72,21 @@ class TimedBackend(LlamaBackend):
     """Knows how long it decoded."""
 
     decode_s = 0.0
+    n_decodes = 0
 
     def decode(self, batch: Batch) -> None:
         begun = time.perf_counter()
         super().decode(batch)
         self.decode_s += time.perf_counter() - begun
+        self.n_decodes += 1
 
 
 class Bench:
     """One request after another, in this thread."""
 
-    def __init__(self, model: Path, *, n_ctx: int, n_slots: int, fast_forward: bool) -> None:
+    def __init__(self, model: Path, *, n_ctx: int, n_slots: int, fast_forward: bool, speculates: bool = False) -> None:
         self.backend = TimedBackend(ModelSpec(str(model), n_ctx=n_ctx, n_slots=n_slots))
-        self.core = Core(self.backend)
+        self.core = Core(self.backend, speculates=speculates)
         self.intake = Intake(self.backend, SimpleQueue(), lambda message: None, fast_forward)
 
     def run(self, request: EngineRequest) -> tuple[float, float, int]:
@@ -121,6 +124,35 @@ def test_a_constrained_token_costs_little(path: Callable[[], Path], most: float)
         )
     print(f"median {100 * statistics.median(ratios):.1f} %")
     assert statistics.median(ratios) <= most
+
+
+def test_a_reply_takes_as_long_as_its_decodes(default_model: Path) -> None:
+    """What the scenarios of `gramserve bench` ask for: the time that the engine can't save, and its part of the whole."""
+    bench = Bench(default_model, n_ctx=1024, n_slots=1, fast_forward=True, speculates=True)
+    for name in ("free", "schema", "keys"):
+        scenario = SCENARIOS[name]
+        schema = scenario.fields.get("response_format", {}).get("json_schema", {}).get("schema")
+        if schema is not None:
+            compiled = compile_constraint(JsonSchema(schema))
+            bench.intake._put_grammar(PutGrammar(name, compiled.gbnf, compiled.tables))
+        shares, whole_s = [], []
+        for seed in range(5):
+            request = EngineRequest(
+                0,
+                f"<|im_start|>user\n[{seed}] {scenario.prompt}<|im_end|>\n<|im_start|>assistant\n",
+                max_tokens=scenario.max_tokens,
+                sampling=Sampling(seed=seed, temperature=0.8),
+                grammar_key=None if schema is None else name,
+            )
+            bench.backend.n_decodes = 0
+            _, beside_s, _ = bench.run(request)
+            whole_s.append(beside_s + bench.backend.decode_s)
+            shares.append(bench.backend.decode_s / whole_s[-1])
+        print(
+            f"\n{name}: {statistics.median(whole_s):.3f} s, {100 * statistics.median(shares):.1f} % of it in"
+            f" {bench.backend.n_decodes} decodes"
+        )
+        assert statistics.median(shares) > 0.9
 
 
 def test_a_cached_prompt_is_soon_answered(default_model: Path) -> None:
