@@ -31,7 +31,22 @@ ROWS: list[tuple[Any, type[ConversionError], str | None]] = [
     ({"anyOf": []}, InvalidSource, "/anyOf"),
     ({"minimum": "1"}, InvalidSource, "/minimum"),
     ({"type": "string", "pattern": "("}, InvalidSource, "/pattern"),
+    ({"type": "object", "patternProperties": {"a": {}, "(/": {}}}, InvalidSource, "/patternProperties/(~1"),
+    ({"type": "object", "patternProperties": {"(": {}}, "additionalProperties": False}, InvalidSource, "/patternProperties/("),
+    ({"type": "object", "patternProperties": {"(": {}}, "minProperties": 2}, InvalidSource, "/patternProperties/("),
+    ({"enum": [{"a": 1}], "patternProperties": {"(": {}}}, InvalidSource, "/patternProperties/("),
+    ({"type": "object", "not": {"patternProperties": {"(": False}}}, InvalidSource, "/not/patternProperties/("),
+    (
+        {"type": "object", "allOf": [{"patternProperties": {"(": {}}}], "unevaluatedProperties": False},
+        InvalidSource,
+        "/allOf/0/patternProperties/(",
+    ),
     ({"$ref": "#/nowhere"}, InvalidSource, "/$ref"),
+    ({"$ref": "#/allOf/01", "allOf": [True, True]}, InvalidSource, "/$ref"),
+    ({"$ref": "#/allOf/00", "allOf": [True, True]}, InvalidSource, "/$ref"),
+    ({"$ref": "#/allOf/%C2%B2", "allOf": [True, True]}, InvalidSource, "/$ref"),  # a small 2
+    ({"$ref": "#/allOf/%D9%A1", "allOf": [True, True]}, InvalidSource, "/$ref"),  # an Arabic 1
+    ({"$ref": "#/allOf/" + "9" * 5000, "allOf": [True, True]}, InvalidSource, "/$ref"),
     ({"$ref": "#"}, InvalidSource, ""),
     ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, InvalidSource, None),
     ({"$schema": "http://json-schema.org/draft-04/schema#", "enum": []}, InvalidSource, "/enum"),
@@ -146,7 +161,7 @@ def test_ignored_siblings_are_told() -> None:
         ({"type": "string", "pattern": r"(a)\1", "minLength": 1}, ["/pattern"], '"b"'),
         (
             {"type": "object", "patternProperties": {r"(a)\1": {}}, "additionalProperties": False},
-            ["/additionalProperties", "/patternProperties"],
+            ["/patternProperties", "/additionalProperties"],
             '{"aa": 1}',
         ),
         (
@@ -154,6 +169,7 @@ def test_ignored_siblings_are_told() -> None:
             ["/patternProperties"],
             '{"aa": 1}',
         ),
+        ({"properties": {"a b": {"type": "string", "pattern": r"(a)\1"}}}, ["/properties/a b/pattern"], '{"a b": "c"}'),
         (
             {"prefixItems": [{}, {"$ref": "http://x/y"}, {}], "items": False, "type": "array"},
             ["/prefixItems/1/$ref"],
@@ -185,3 +201,30 @@ def test_a_lenient_compile_lists_what_it_leaves_out(schema: Any, paths: list[str
     compiled = compile_constraint(JsonSchema(schema), CompileOptions(lenient=True))
     assert [relaxation.path for relaxation in compiled.relaxed] == paths
     assert Matcher.from_tables(compiled.tables).accepts(accepted)
+
+
+@pytest.mark.parametrize(
+    ("schema", "accepted"),
+    [
+        ({"type": "object", "patternProperties": {r"(a)\1": {"type": "null"}}}, '{"aa": null}'),
+        ({"type": "object", "patternProperties": {r"(a)\1": {}}, "additionalProperties": False}, '{"aa": 1}'),
+        ({"items": {"allOf": [{"patternProperties": {r"(a)\1": {}}}], "properties": {"b": {}}}}, '[{"b": 1, "aa": 1}]'),
+        ({"type": "object", "allOf": [{"$ref": "http://x/y"}]}, '{"aa": 1}'),
+        ({"type": "object", "oneOf": [{"properties": {"a": {"pattern": r"(a)\1"}}}, {"required": ["b"]}]}, '{"a": "aa"}'),
+        ({"type": "object", "patternProperties": {r"(a)\1": {}}, "unevaluatedProperties": False}, '{"aa": 1}'),
+    ],
+)
+def test_what_a_lenient_compile_leaves_out_closes_no_object(schema: Any, accepted: str) -> None:
+    compiled = compile_constraint(JsonSchema(schema), CompileOptions(lenient=True, closed_objects=True))
+    assert compiled.relaxed
+    assert Matcher.from_tables(compiled.tables).accepts(accepted)
+
+
+def test_many_members_may_stand_beside_declared_ones() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {}, "b": {}}, "maxProperties": 100_000}
+    accepts = Matcher.from_tables(compile_constraint(JsonSchema(schema)).tables).accepts
+    assert accepts('{"a": 1, "b": 2, "c": 3, "d": 4}')
+    schema = {"type": "object", "properties": {f"k{i}": {} for i in range(60)}, "maxProperties": 100_000}
+    with pytest.raises(UnsupportedFeature, match="maxProperties beside 60 declared properties") as info:
+        compile_constraint(JsonSchema(schema))
+    assert info.value.path == "/maxProperties"
