@@ -54,7 +54,7 @@ class Space:
         return node, positive
 
     def key_pattern(self, pattern: str) -> s.Pattern:
-        """The test of the keys that match `pattern`, with the pointer of the first `patternProperties` entry that asks for it."""
+        """The test of the keys that match `pattern`, with the pointer of the first `patternProperties` entry that has it."""
         if self._key_patterns is None:
             self._key_patterns = {}
             for node in self.nodes:
