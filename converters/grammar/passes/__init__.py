@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converters.grammar.expr import Grammar
+from converters.grammar.passes.alike import join_alike_rules
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import nullable_rules
@@ -42,7 +43,7 @@ def prepare(grammar: Grammar, budget: Budget) -> Grammar:
             budget.check_deadline()
         corners = LeftCorners.of(grammar, budget)
     corners.check()
-    return share_recursive_calls(grammar, budget)
+    return share_recursive_calls(join_alike_rules(grammar, budget), budget)
 
 
 def printable(grammar: Grammar, budget: Budget | None = None) -> Grammar:

@@ -13,6 +13,7 @@ from converters.grammar.gbnf_parser import parse_gbnf
 from converters.grammar.match import Matcher, build_tables
 from converters.grammar.match.probe import reach_of
 from converters.grammar.passes import TIDY_AGAIN, prepare, printable
+from converters.grammar.passes.alike import join_alike_rules
 from converters.grammar.passes.corners import LeftCorners
 from converters.grammar.passes.ending import drop_endless, drop_unreachable
 from converters.grammar.passes.fixpoint import is_nullable, nullable_rules
@@ -52,7 +53,7 @@ def test_every_pass_keeps_the_language(n_draws: int) -> None:
     @given(grammars())
     def check(grammar: Grammar) -> None:
         language = sentences(grammar)
-        for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN, share_recursive_calls):
+        for run in (*TIDY, remove_left_recursion, *TIDY_AGAIN, join_alike_rules, share_recursive_calls):
             try:
                 grammar = run(grammar, Budget())
             except Unsatisfiable:
@@ -191,6 +192,16 @@ def test_calls_that_lead_nowhere_are_left_alone() -> None:
     """Two readings of what doesn't lead back to them stay two, however deep it goes itself."""
     grammar = parse_gbnf('root ::= x | y\nx ::= "[" z "a"\ny ::= "[" z "b"\nz ::= "(" z ")" | "1"')
     assert share_recursive_calls(grammar, Budget()) is grammar
+
+
+def test_rules_that_differ_in_the_order_of_alternatives_become_one() -> None:
+    grammar = parse_gbnf('root ::= x | "1"\nx ::= "[" y | "a"\ny ::= "a" | "[" x')
+    assert join_alike_rules(grammar, Budget()).rules == {
+        "root": alt(Ref("x"), lit("1")),
+        "x": alt(seq(lit("["), Ref("x")), lit("a")),
+    }
+    grammar = parse_gbnf('root ::= x | y\nx ::= "[" y p | "a"\ny ::= "a" | "[" x q\np ::= "b" | [0-9]+\nq ::= [0-9]+ | "c"')
+    assert join_alike_rules(grammar, Budget()) is grammar
 
 
 def test_a_name_for_a_name_is_resolved() -> None:

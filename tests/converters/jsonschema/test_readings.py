@@ -92,6 +92,31 @@ RECURSIVE: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "null",
         ', "a": 1}',
     ),
+    "a union in two orders": (
+        {
+            "anyOf": [
+                _closed(
+                    {
+                        "next": {
+                            "anyOf": [{"$ref": "#/$defs/node/anyOf/0"}, {"$ref": "#/$defs/node/anyOf/1"}, {"type": "null"}]
+                        },
+                        "a": {},
+                    }
+                ),
+                _closed(
+                    {
+                        "next": {
+                            "anyOf": [{"type": "null"}, {"$ref": "#/$defs/node/anyOf/1"}, {"$ref": "#/$defs/node/anyOf/0"}]
+                        },
+                        "b": {},
+                    }
+                ),
+            ]
+        },
+        '{"next": ',
+        "null",
+        ', "b": 1}',
+    ),
     "lists of them": ({"anyOf": [_closed({"c": LIST, "a": {}}), _closed({"c": LIST, "b": {}})]}, '{"c": [', "", '], "b": 1}'),
     "open objects": (
         {
