@@ -34,9 +34,9 @@ from server.engine.messages import (
     SetBusy,
     Shutdown,
     Started,
+    StepOutput,
     TextChunk,
 )
-from server.engine.outbox import Emit, Outbox
 from server.engine.scheduler import PrefillPace, QueueIsFull, Scheduler, Share, group_equals, group_shares
 from server.engine.sequence import Job, Sequence
 from server.engine.slots import Inspection
@@ -63,7 +63,6 @@ class Core:
         self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
-        self._outbox = Outbox(lambda _: None)
         self._speller = Speller(backend.vocabulary)
         self._embedder = Embedder(backend, max_waiting)
         self._cells = Cells(backend)
@@ -75,19 +74,15 @@ class Core:
         """Whether a step would do something."""
         return self._scheduler.has_work or self._embedder.has_work or bool(self._events)
 
-    def run(self, inbox: Inbox, emit: Emit) -> None:
+    def run(self, inbox: Inbox, emit: Callable[[StepOutput], None]) -> None:
         """Steps, and sleep where there is nothing to do, until a Shutdown comes."""
-        self._outbox = Outbox(emit)
         while True:
             while not self.has_work or not inbox.empty():
-                if not self.has_work:
-                    self._outbox.flush()
                 if not self.handle(inbox.get()):
                     return
-            begun, has_read = time.monotonic(), self._scheduler.n_unread > 0
             events = self.step()
-            goes_on = bool(self._scheduler.decoding)
-            self._outbox.put(events, time.monotonic() - begun, has_read=has_read, goes_on=goes_on)
+            if events:
+                emit(StepOutput(events))
 
     def handle(self, message: Task) -> bool:
         """Take one message; False ends the loop."""
@@ -194,7 +189,7 @@ class Core:
         batch = Batch()
         rows = [sequence.put(batch) for sequence in sequences]
         jobs = {sequence.job.id: sequence.job for sequence in sequences}
-        if self._attempt(jobs.values(), lambda: self._run_model(batch)):
+        if self._attempt(jobs.values(), lambda: self._backend.decode(batch)):
             for row, sequence in zip(rows, sequences, strict=True):
                 self._advance(sequence, self._backend.logits(row))
                 if sequence.draft:
@@ -228,15 +223,11 @@ class Core:
                 is_last = position == len(job.prompt) - 1
                 batch.add(job.prompt[position], position, job.lead.seq_id, output=is_last or job.wants_scores)
         begun = time.monotonic()
-        if self._attempt([share.job for share in shares], lambda: self._run_model(batch)):
+        if self._attempt([share.job for share in shares], lambda: self._backend.decode(batch)):
             self._drafts.read_along((share.job for share in shares), batch)
             self._pace.learn(len(batch), time.monotonic() - begun)
             for place, share in enumerate(shares):
                 self._take_chunk(share, place * share.n_tokens)
-
-    def _run_model(self, batch: Batch) -> None:
-        self._backend.decode(batch)
-        self._outbox.flush()
 
     def _attempt(self, jobs: Iterable[Job], action: Callable[[], None]) -> bool:
         """Do what may fail in the model; then these jobs are lost, the others and the model go on."""

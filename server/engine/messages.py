@@ -1,7 +1,7 @@
 """Everything that parent and model process say to each other, as frozen data.
 
 Parent to child: Load first, then Add, Cancel, SetBusy, PutGrammar, DropGrammar, questions, Shutdown in any order.
-Child to parent: Ready or LoadFailed once, then StepOutputs, one or two a step for all sequences, and a Reply per question.
+Child to parent: Ready or LoadFailed once, then one StepOutput per step for all sequences, and a Reply per question.
 Neither side's module needs the other's: this file imports nothing of llama.cpp, HTTP or converters.
 """
 
