@@ -49,9 +49,13 @@ class Cells:
     def occupy(self, sequence: Sequence) -> None:
         """The choice's slot is its own from now on: what it holds of the prompt stays if the choice is to read that."""
         job, slot = sequence.job, sequence.seq_id
-        n_held = self._prefixes.take(slot, job.reusable if job.lead is sequence else ())
+        prompt = job.reusable if job.lead is sequence else ()
+        logits = self._prefixes.logits(slot, prompt)
+        n_held = self._prefixes.take(slot, prompt)
+        if logits is not None:
+            n_held = len(prompt)
         if n_held and self._backend.truncate_sequence(slot, n_held):
-            job.n_prefilled = n_held
+            job.n_prefilled, job.last_logits = n_held, logits
         elif n_held is not None:
             self._backend.remove_sequence(slot)
 
@@ -108,7 +112,7 @@ class Cells:
         """The slot is idle; what it read of the prompt stays."""
         job, slot = sequence.job, sequence.seq_id
         is_sound = job.is_prefilled and self._backend.truncate_sequence(slot, len(job.prompt))
-        if not (is_sound and self._prefixes.keep(slot, job.prompt)):
+        if not (is_sound and self._prefixes.keep(slot, job.prompt, job.last_logits)):
             self._backend.remove_sequence(slot)
 
     def clear(self, sequence: Sequence) -> None:

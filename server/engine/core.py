@@ -139,12 +139,16 @@ class Core:
         for sequence in self._scheduler.admit(self._cells.choose):
             if sequence.is_running:  # one before it may have ended the request
                 self._begin(sequence)
+        for job in self._scheduler.started:
+            if job.is_prefilled and not job.is_begun:
+                self._begin_reading(job)
+                self._finish_prompt(job)
 
     def _begin(self, sequence: Sequence) -> None:
         """A choice got its slot. One that comes after its prompt was read starts from the kept logits."""
         job = sequence.job
         self._cells.occupy(sequence)
-        if job.is_prefilled:
+        if job.is_prefilled and job.is_begun:
             assert job.last_logits is not None
             if self._attempt([job], lambda: self._backend.load_sequence(sequence.seq_id, job.prompt_cells)):
                 self._advance(sequence, job.last_logits)
@@ -249,7 +253,8 @@ class Core:
             self._score_chunk(share)
         job.n_prefilled += share.n_tokens
         if job.is_prefilled:
-            self._finish_prompt(job, self._backend.logits(first_row + share.n_tokens - 1))
+            job.last_logits = self._backend.keep(self._backend.logits(first_row + share.n_tokens - 1))
+            self._finish_prompt(job)
 
     def _score_chunk(self, share: Share) -> None:
         """Each position's logits score the prompt's next token. The chunk has a batch of its own."""
@@ -262,22 +267,22 @@ class Core:
             if position < len(job.prompt):
                 job.scores.append(self._backend.score(self._backend.logits(row), job.prompt[position], n_top))
 
-    def _finish_prompt(self, job: Job, logits: Logits) -> None:
+    def _finish_prompt(self, job: Job) -> None:
+        assert job.last_logits is not None
+        logits = job.last_logits
         job.prompt_s = time.monotonic() - job.started_at
         if job.wants_scores:
             first = job.prompt[0]
             piece = self._backend.vocabulary.piece(first)
             self._events.append(PromptScored(job.id, tuple(job.scores), (first, piece)))
         running = list(job.running)
-        if self._attempt([job], lambda: self._share_prompt(job, logits)):
+        if self._attempt([job], lambda: self._share_prompt(job)):
             for sequence in running:
                 self._advance(sequence, logits)
 
-    def _share_prompt(self, job: Job, logits: Logits) -> None:
+    def _share_prompt(self, job: Job) -> None:
         """Copy the prompt's cells to the other running choices, and keep them for those to come."""
         job.prompt_cells = self._cells.share(job)
-        if job.pending:
-            job.last_logits = self._backend.keep(logits)
 
     # -- a sequence
 

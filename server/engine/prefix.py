@@ -1,5 +1,7 @@
 """Prompts that idle slots still hold in their KV cells, so that a request which begins the same reads only the rest.
 
+The same prompt again needs no decode at all: the logits after it are kept too.
+
 Only what was read as a prompt is kept, never what was generated: most of those cells come out of decodes of one token, whose
 sums differ in the last bits from those of several, and a reply must not depend on what ran before.
 """
@@ -8,6 +10,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.engine.backend import Logits
 
 LEAST_REUSED = 16  # tokens; fewer aren't worth giving up what a slot holds, nor copying
 _LEAST_READ = 2  # one token has other sums than several
@@ -27,11 +32,20 @@ def n_reusable(held: tuple[int, ...], prompt: tuple[int, ...]) -> int:
     return low
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    prompt: tuple[int, ...] = ()
+    logits: Logits | None = None  # after the last token
+
+
+_NOTHING = _Kept()
+
+
 class Prefixes:
     """What each idle slot holds, the one that was used longest ago first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     @property
     def slots(self) -> frozenset[int]:
@@ -42,10 +56,15 @@ class Prefixes:
         """The free slot for a request: one that holds mostly what the prompt begins with; else an empty one, to which the
         beginning can be copied from wherever it is; else the one that was used longest ago."""
         best = max(free, key=lambda slot: self._n_reusable(slot, prompt))
-        if 2 * self._n_reusable(best, prompt) > len(self._kept.get(best, ())):
+        if 2 * self._n_reusable(best, prompt) > self.n_held(best):
             return best
         empty = [slot for slot in free if slot not in self._kept]
         return empty[0] if empty else next(slot for slot in self._kept if slot in free)
+
+    def logits(self, slot: int, prompt: tuple[int, ...]) -> Logits | None:
+        """Those after `prompt`, where that is exactly what the idle slot holds."""
+        kept = self._kept.get(slot, _NOTHING)
+        return kept.logits if kept.prompt == prompt else None
 
     def take(self, slot: int, prompt: tuple[int, ...] = ()) -> int | None:
         """The slot is in use from now on: how many tokens of `prompt` it holds; None where it was empty."""
@@ -55,11 +74,12 @@ class Prefixes:
         del self._kept[slot]
         return n_common
 
-    def keep(self, slot: int, prompt: tuple[int, ...]) -> bool:
-        """The slot is idle, and holds `prompt`. False where that isn't worth keeping: too short, or in another slot too."""
-        if len(prompt) < LEAST_REUSED or any(kept[: len(prompt)] == prompt for kept in self._kept.values()):
+    def keep(self, slot: int, prompt: tuple[int, ...], logits: Logits | None = None) -> bool:
+        """The slot is idle, and holds `prompt`, which `logits` come after. False where that isn't worth keeping: too short, or
+        in another slot too."""
+        if len(prompt) < LEAST_REUSED or any(kept.prompt[: len(prompt)] == prompt for kept in self._kept.values()):
             return False
-        self._kept[slot] = prompt
+        self._kept[slot] = _Kept(prompt, logits)
         return True
 
     def find(self, prompt: tuple[int, ...]) -> tuple[int, int]:
@@ -74,7 +94,7 @@ class Prefixes:
 
     def n_held(self, slot: int) -> int:
         """How many tokens the idle slot holds."""
-        return len(self._kept.get(slot, ()))
+        return len(self._kept.get(slot, _NOTHING).prompt)
 
     def _n_reusable(self, slot: int, prompt: tuple[int, ...]) -> int:
-        return n_reusable(self._kept.get(slot, ()), prompt)
+        return n_reusable(self._kept.get(slot, _NOTHING).prompt, prompt)

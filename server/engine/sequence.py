@@ -35,8 +35,8 @@ class Job:
     running: list[Sequence] = field(default_factory=list)
     n_prefilled: int = 0
     in_common: dict[int, int] = field(default_factory=dict)  # with other requests by their number, as far as it was asked
-    prompt_cells: SavedSequence | None = None  # kept while choices are pending, and so are the logits after the prompt
-    last_logits: Logits | None = None
+    prompt_cells: SavedSequence | None = None  # kept while choices are pending
+    last_logits: Logits | None = None  # after the prompt
     scores: list[TokenLogprobs | None] = field(default_factory=list)
     prediction: tuple[int, ...] = ()  # of the replies, by the client
     index: PromptIndex | None = None  # of that and the prompt, where there is something to guess

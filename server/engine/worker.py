@@ -21,6 +21,7 @@ from server.engine.messages import Load, LoadFailed, Ready, ToChild, ToParent
 _PARENT_GONE = 0
 _LOAD_FAILED = 3
 _HUNG = 4
+_NICENESS = 3  # the server, which needs a moment after each token, gets that sooner than at the end of a slice of decoding
 
 
 def take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -114,6 +115,8 @@ def leave(code: int) -> NoReturn:
 def main() -> None:
     """Entry of the model process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     incoming, outgoing = take_over_pipes()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     Worker(Receiver(incoming), Sender(outgoing)).run()

@@ -136,13 +136,43 @@ def test_cancelled_and_short_prompts() -> None:
     bench.add(2, LONG, max_tokens=4)
     bench.add(3, LONG[:5], max_tokens=4)
     bench.run()
-    assert bench.n_cached == {1: 0, 2: 98, 3: 0}
+    assert bench.n_cached == {1: 0, 2: 100, 3: 0}
     assert bench.core._cells.idle == {0}
 
 
 def n_read(backend: FakeBackend) -> int:
     """Prompt tokens that went through the model: a sequence that decodes has one in a batch."""
     return sum(n for batch in backend.batches for n in Counter(batch.seq_ids).values() if n > 1)
+
+
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_the_same_prompt_again_needs_no_reading(n: int) -> None:
+    bench = Bench(FakeBackend(n_slots=4, n_ctx_slot=256))
+    bench.add(1, LONG, max_tokens=4)
+    bench.run()
+    assert isinstance(bench.core._backend, FakeBackend)
+    n_before = n_read(bench.core._backend)
+    bench.add(2, LONG, n=n, max_tokens=4)
+    bench.add(3, (*LONG[:-1], 7), max_tokens=4)
+    bench.run()
+    assert n_read(bench.core._backend) == n_before + 2, "of the third request"
+    assert bench.n_cached[2] == 100
+
+
+@pytest.mark.parametrize("n", [1, 2, 6])
+def test_the_same_prompt_again_has_the_same_replies(backend: LlamaBackend, n: int) -> None:
+    """Also where the first request still runs, and has more choices than there are slots."""
+    prompt = tuple(range(3, 103))
+    expected = alone(backend, prompt)
+    bench = Bench(backend)
+    for id, n_steps in ((1, 200), (2, 3), (3, 200)):
+        bench.add(id, prompt, n=n)
+        for _ in range(n_steps):
+            bench.step()
+    bench.run()
+    assert bench.texts == {1: expected, 2: expected, 3: expected}
+    assert bench.n_cached[2] == len(prompt)
+    assert bench.core._cells.idle
 
 
 def test_requests_that_come_together_read_what_they_have_in_common_once() -> None:
