@@ -63,6 +63,7 @@ class Core:
         self._scheduler = Scheduler(info.n_slots, max_waiting, info.add_space_prefix)
         self._pace = PrefillPace(backend.n_batch)
         self._events: list[EngineEvent] = []
+        self._decodes_next = False
         self._speller = Speller(backend.vocabulary)
         self._embedder = Embedder(backend, max_waiting)
         self._cells = Cells(backend)
@@ -119,8 +120,15 @@ class Core:
             self._remove(job, is_sound=True)
 
     def step(self) -> tuple[EngineEvent, ...]:
-        """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order."""
+        """Admit, decode a token of every running sequence, read some of the waiting prompts. Returns the events in order.
+
+        What came of admitting alone, a first token after a prompt that a slot held, needn't wait for the decode: it is
+        returned at once, but not twice in a row.
+        """
         self._admit()
+        self._decodes_next = bool(self._events) and not self._decodes_next
+        if self._decodes_next:
+            return self._take_events()
         for move in self._scheduler.compact():
             self._cells.move(move)
         decoding = self._scheduler.decoding
@@ -132,6 +140,9 @@ class Core:
             self._read(group)
         if self._embedder.has_work:
             self._embedder.step(is_alone=not self._scheduler.has_work)
+        return self._take_events()
+
+    def _take_events(self) -> tuple[EngineEvent, ...]:
         events, self._events = tuple(self._events), []
         return events
 

@@ -324,7 +324,7 @@ def test_short_prompts_do_not_keep_a_long_one_from_being_read() -> None:
     bench = Bench(FakeBackend(n_ctx_slot=4096, n_batch=16))
     bench.add(0, prompt="p" * 320, max_tokens=1)
     for id in range(1, 60):
-        bench.add(id, prompt="q" * 16, max_tokens=1)
+        bench.add(id, prompt=f"{id:02}" + "q" * 14, max_tokens=1)
         bench.step()
     bench.run()
     assert bench.order(Finished).index(0) < 45

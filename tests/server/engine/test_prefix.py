@@ -159,6 +159,22 @@ def test_the_same_prompt_again_needs_no_reading(n: int) -> None:
     assert bench.n_cached[2] == 100
 
 
+def test_the_same_prompt_again_is_answered_before_the_next_decode() -> None:
+    """But requests that come one after another, and need none, don't keep others from theirs."""
+    backend = FakeBackend(n_slots=2, n_ctx_slot=256)
+    bench = Bench(backend)
+    bench.add(1, LONG, max_tokens=4)
+    bench.run()
+    bench.add(9, (5, *LONG), max_tokens=100)
+    bench.step()
+    n_decodes = len(backend.batches)
+    for id in range(10, 20):
+        bench.add(id, LONG, max_tokens=1)
+        bench.step()
+        assert id in bench.texts
+    assert len(backend.batches) >= n_decodes + 5
+
+
 @pytest.mark.parametrize("n", [1, 2, 6])
 def test_the_same_prompt_again_has_the_same_replies(backend: LlamaBackend, n: int) -> None:
     """Also where the first request still runs, and has more choices than there are slots."""
