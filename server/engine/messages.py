@@ -40,7 +40,7 @@ class ModelSpec:
     fast_forward: text that a grammar leaves no choice about isn't drawn (spec section 8.3). speculation: what repeats
     earlier text is guessed and checked several tokens at a time; draft_path: the file of a small model of the same
     vocabulary, which guesses too. flash_attention: None is on a GPU only, see `llama.LlamaBackend`. repack: weights
-    are laid out anew for the processor, with other sums for some; None is unless that means AMX. hang_timeout_s: a call of the
+    are laid out anew for the processor, with other sums for some; None: unless that means AMX. hang_timeout_s: a call of the
     sampler that takes longer ends the child, with what runs there. embedding: only for vectors, without a KV cache for
     replies.
     """
