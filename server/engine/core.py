@@ -46,6 +46,7 @@ from server.engine.watchdog import Watchdog, no_watchdog
 
 logger = logging.getLogger(__name__)
 
+_MOST_MESSAGES = 32  # between two steps: a request whose prompt a slot holds can be answered where it is handled
 _MOST_RUNS = 3  # of a sequence in one step, which others wait for
 
 Task: TypeAlias = Job | Cancel | EmbedJob | Inspection | SetBusy | Shutdown
@@ -78,9 +79,11 @@ class Core:
     def run(self, inbox: Inbox, emit: Callable[[StepOutput], None]) -> None:
         """Steps, and sleep where there is nothing to do, until a Shutdown comes."""
         while True:
-            while not self.has_work or not inbox.empty():
+            n_handled = 0
+            while not self.has_work or (n_handled < _MOST_MESSAGES and not inbox.empty()):
                 if not self.handle(inbox.get()):
                     return
+                n_handled += 1
             events = self.step()
             if events:
                 emit(StepOutput(events))

@@ -53,8 +53,10 @@ class Prefixes:
         return frozenset(self._kept)
 
     def choose(self, prompt: tuple[int, ...], free: Sequence[int]) -> int:
-        """The free slot for a request: one that holds mostly what the prompt begins with; else an empty one, to which the
-        beginning can be copied from wherever it is; else the one that was used longest ago."""
+        """The free slot for a request: one that holds exactly the prompt, or mostly what it begins with; else an empty one,
+        to which the beginning can be copied from wherever it is; else the one that was used longest ago."""
+        if (exact := next((slot for slot in free if self.logits(slot, prompt) is not None), None)) is not None:
+            return exact
         best = max(free, key=lambda slot: self._n_reusable(slot, prompt))
         if 2 * self._n_reusable(best, prompt) > self.n_held(best):
             return best

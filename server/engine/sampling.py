@@ -98,16 +98,17 @@ class Screen:
 
     def best(self, row: NDArray[np.float32], pool: Pool) -> Ids | None:
         """At least the `n_best` best tokens of the pool, in rising order; None if that failed."""
-        highest = row.max()
+        highest, distance = row.max(), self._distance
         for _ in range(_MOST_WIDENINGS):
-            ids = np.flatnonzero(row >= highest - self._distance)
+            ids = np.flatnonzero(row >= highest - distance)
             if pool.table is not None:
                 ids = ids[pool.table[ids]]
             if len(ids) >= self._n_best:
-                if len(ids) > _SCREEN_FACTOR * self._n_best + _MIN_SCREEN:
-                    self._distance *= 0.9
+                is_too_wide = len(ids) > _SCREEN_FACTOR * self._n_best + _MIN_SCREEN
+                self._distance = 0.9 * distance if is_too_wide else distance
                 return cast("Ids", ids)
-            self._distance = 1.25 * self._distance + 1
+            distance = 1.25 * distance + 1
+        self._distance += 1
         return None
 
 
@@ -156,7 +157,7 @@ class SequenceSampler:
         self._all = index.all.without(rules.banned, index.n_tokens)
         self._no_eog = index.no_eog.without(rules.banned, index.n_tokens)
         n_best = 1 if rules.is_greedy else rules.n_best
-        self._screen = None if weigh or n_best is None else Screen(n_best)
+        self._screen = None if weigh or n_best is None or n_best >= index.n_tokens else Screen(n_best)
 
     @property
     def _may_stop(self) -> bool:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.engine.backend import Batch
-from server.engine.core import Core
+from server.engine.core import Core, Inbox
 from server.engine.intake import Intake
 from server.engine.llama import LlamaBackend
-from server.engine.messages import EngineRequest, ModelSpec, Sampling, Started, TextChunk
+from server.engine.messages import EngineRequest, ModelSpec, Sampling, Shutdown, Started, TextChunk
 from server.engine.prefix import Prefixes, n_reusable
 from tests.draws import draws
 from tests.server.engine.fake_backend import FakeBackend
@@ -157,6 +157,45 @@ def test_the_same_prompt_again_needs_no_reading(n: int) -> None:
     bench.run()
     assert n_read(bench.core._backend) == n_before + 2, "of the third request"
     assert bench.n_cached[2] == 100
+
+
+@pytest.mark.parametrize("n_tokens", [16, 17, 18])
+def test_the_same_prompt_again_goes_to_the_slot_that_holds_it(n_tokens: int) -> None:
+    """However short it is."""
+    bench = Bench(FakeBackend(n_slots=3, n_ctx_slot=256))
+    for id in range(4):
+        bench.add(id, LONG[:n_tokens], max_tokens=4)
+        bench.run()
+    assert bench.n_cached == {0: 0, 1: n_tokens, 2: n_tokens, 3: n_tokens}
+
+
+def test_a_prompt_goes_to_its_own_slot_rather_than_to_a_longer_one() -> None:
+    prefixes = Prefixes()
+    prefixes.keep(1, LONG[:40], logits=1)
+    prefixes.keep(0, LONG[:50], logits=2)
+    assert prefixes.choose(LONG[:40], [0, 1]) == 1
+    assert prefixes.choose(LONG[:50], [1, 0]) == 0
+    assert (prefixes.logits(1, LONG[:40]), prefixes.logits(0, LONG[:40]), prefixes.logits(2, ())) == (1, None, None)
+
+
+def test_a_flood_of_held_prompts_does_not_keep_a_stream_from_its_decodes() -> None:
+    backend = FakeBackend(n_slots=2, n_ctx_slot=256)
+    core = Core(backend)
+    inbox: Inbox = SimpleQueue()
+    intake = Intake(backend, SimpleQueue(), lambda message: None)
+
+    def ask(id: int, prompt: tuple[int, ...], max_tokens: int) -> None:
+        inbox.put(intake.prepare(EngineRequest(id, prompt, max_tokens=max_tokens, sampling=Sampling(seed=4))))
+
+    ask(1, LONG, 1)
+    ask(2, (5, *LONG), 100)
+    for id in range(3, 503):
+        ask(id, LONG, 1)
+    inbox.put(Shutdown())
+    n_events: list[int] = []
+    core.run(inbox, lambda output: n_events.append(len(output.events)))
+    assert len(backend.batches) > 8
+    assert max(n_events) < 120
 
 
 def test_the_same_prompt_again_is_answered_before_the_next_decode() -> None:
