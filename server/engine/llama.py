@@ -518,8 +518,9 @@ class LlamaBackend:
 def _has_amx() -> bool:
     """Whether llama.cpp would use the AMX unit of Intel's servers.
 
-    Its code for that unit dies at the first decode (SIGSEGV at `ldtilecfg`) if GCC before 12.4 or 13.3 has built it, and takes
-    one token through other code than several, where a sequence's numbers must not depend on who shares its decode.
+    Its code for that unit dies at the first decode (SIGSEGV at `ldtilecfg`) as GCC 12.2 builds it, which drops the stores of
+    the unit's configuration. It also takes one token through other code than several, where a sequence's numbers must not
+    depend on who shares its decode.
     """
     return b"AMX_INT8 = 1" in lib.llama_print_system_info()
 
