@@ -7,12 +7,11 @@ text could then be read by either: `recursion` joins such readings only where bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from converters.grammar.expr import Alt, Expr, Grammar, Ref, Rep, Seq
 from converters.grammar.passes.ending import drop_unreachable
-from converters.grammar.passes.fixpoint import components
-from converters.grammar.passes.look import look_of
+from converters.grammar.passes.fixpoint import reached_from, recursive_parts
 from converters.grammar.passes.walk import replace_refs
 from converters.limits import Budget
 
@@ -28,8 +27,9 @@ def join_alike_rules(grammar: Grammar, budget: Budget) -> Grammar:
     Before → after: `root ::= x | "1"; x ::= "[" y | "a"; y ::= "a" | "[" x` → `root ::= x | "1"; x ::= "[" x | "a"`
     """
     doubtful = _doubtful(grammar, budget)
-    found = _classes({name: grammar.rules[name] for name in _reach(grammar, doubtful)}, budget) if doubtful else None
-    if found is None:
+    reached = reached_from(doubtful, grammar.rules, budget)
+    found = _classes({name: expr for name, expr in grammar.rules.items() if name in reached}, budget)
+    if not found:
         return grammar
     first = {found[grammar.root]: grammar.root} if grammar.root in found else {}
     for name in grammar.rules:
@@ -44,29 +44,12 @@ def join_alike_rules(grammar: Grammar, budget: Budget) -> Grammar:
 
 def _doubtful(grammar: Grammar, budget: Budget) -> list[str]:
     """The recursive rules that can't be told apart without a look at what isn't recursive, which is most."""
-    recursive = _recursive_rules(grammar.rules)
+    recursive = recursive_parts(grammar.rules)
     if len(recursive) < 2 or len(grammar.rules) > MAX_RULES:
         return []
     found = _classes({name: grammar.rules[name] for name in recursive}, budget) or {}
     n_with = Counter(found.values())
     return [name for name, number in found.items() if n_with[number] > 1]
-
-
-def _reach(grammar: Grammar, names: Iterable[str]) -> set[str]:
-    """`names` and all rules that they lead to."""
-    found = set(names)
-    todo = list(found)
-    while todo:
-        new = look_of(grammar.rules[todo.pop()]).refs - found
-        found |= new
-        todo += new
-    return found
-
-
-def _recursive_rules(rules: Mapping[str, Expr]) -> list[str]:
-    graph = {name: look_of(expr).refs for name, expr in rules.items()}
-    parts = (part for part in components(graph) if len(part) > 1 or part[0] in graph[part[0]])
-    return [name for part in parts for name in part]
 
 
 def _classes(rules: Mapping[str, Expr], budget: Budget) -> dict[str, int] | None:

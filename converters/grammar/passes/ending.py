@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from converters.errors import Unsatisfiable
 from converters.grammar.expr import NEVER, Expr, Grammar, Ref
-from converters.grammar.passes.fixpoint import ending_rules
-from converters.grammar.passes.look import look_of
+from converters.grammar.passes.fixpoint import ending_rules, reached_from
 from converters.grammar.passes.walk import each_rule, rewrite
 from converters.limits import Budget
 
@@ -33,14 +32,7 @@ def drop_unreachable(grammar: Grammar, budget: Budget) -> Grammar:
 
     Before → after: `root ::= "a"; other ::= "b"` → `root ::= "a"`
     """
-    reached = {grammar.root}
-    todo = [grammar.root]
-    while todo:
-        budget.tick()
-        rule = todo.pop()
-        new = look_of(grammar.rules[rule]).refs - reached
-        reached |= new
-        todo.extend(new)
+    reached = reached_from([grammar.root], grammar.rules, budget)
     if len(reached) == len(grammar.rules):
         return grammar
     return Grammar({name: expr for name, expr in grammar.rules.items() if name in reached}, grammar.root)

@@ -135,6 +135,28 @@ def _collect_left_refs(expr: Expr, nullable: set[str], found: list[str]) -> None
         _collect_left_refs(expr.item, nullable, found)
 
 
+def reached_from(names: Iterable[str], rules: Mapping[str, Expr], budget: Budget) -> set[str]:
+    """`names` and all rules that they lead to."""
+    reached = set(names)
+    todo = list(reached)
+    while todo:
+        budget.tick()
+        new = look_of(rules[todo.pop()]).refs - reached
+        reached |= new
+        todo.extend(new)
+    return reached
+
+
+def recursive_parts(rules: Mapping[str, Expr]) -> dict[str, frozenset[str]]:
+    """Each rule that leads back to itself, with all that do so together."""
+    graph = {name: look_of(expr).refs for name, expr in rules.items()}
+    parts: dict[str, frozenset[str]] = {}
+    for component in components(graph):
+        if len(component) > 1 or component[0] in graph[component[0]]:
+            parts |= dict.fromkeys(component, frozenset(component))
+    return parts
+
+
 def components(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """The strongly connected components of `graph`, each after those it leads to (Tarjan's algorithm, 1972)."""
     index: dict[str, int] = {}

@@ -14,7 +14,7 @@ from operator import is_
 
 from converters.grammar.expr import EMPTY, Alt, Chars, Expr, Grammar, Lit, Ref, Rep, alt, lit, opt, rep, seq
 from converters.grammar.passes.ending import drop_unreachable
-from converters.grammar.passes.fixpoint import components
+from converters.grammar.passes.fixpoint import recursive_parts
 from converters.grammar.passes.look import look_of
 from converters.grammar.passes.prefix import common_prefix, factor
 from converters.grammar.passes.walk import below, items_of
@@ -39,21 +39,12 @@ def share_recursive_calls(grammar: Grammar, budget: Budget) -> Grammar:
 
     Before → after: `t ::= x | y | "1"; x ::= "[" t "a"; y ::= "[" t "b"` → `t ::= "[" t [ab] | "1"`
     """
-    parts = _recursive_parts({name: look_of(expr).refs for name, expr in grammar.rules.items()})
+    parts = recursive_parts(grammar.rules)
     sharing = _Sharing(grammar, budget)
     rules = {name: sharing.rewritten(expr, parts[name]) if name in parts else expr for name, expr in grammar.rules.items()}
     if rules == grammar.rules:
         return grammar
     return drop_unreachable(Grammar(rules | sharing.added, grammar.root), budget)
-
-
-def _recursive_parts(graph: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Each rule that leads back to itself, with all that do so together."""
-    parts: dict[str, frozenset[str]] = {}
-    for component in components(graph):
-        if len(component) > 1 or component[0] in graph[component[0]]:
-            parts |= dict.fromkeys(component, frozenset(component))
-    return parts
 
 
 @dataclass(frozen=True, slots=True)
