@@ -253,9 +253,8 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
         "stall_timeout_s": "stall_timeout",
         "hang_timeout_s": "hang_timeout",
     }
-    same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file"]
+    same = ["host", "port", "api_key", "cache_dir", "parallel", "chat_template_file", "log_level"]
     same += ["disable_reasoning", "fast_forward", "speculation", "flash_attention", "repack", "constraint_failure"]
-    same += ["log_level"]
     values: dict[str, Any] = {field: given[option] for field, option in names.items() if option in given}
     values |= {name: given[name] for name in same if name in given}
     if "allow_origin" in given:

@@ -52,8 +52,6 @@ class Cells:
         prompt = job.reusable if job.lead is sequence else ()
         logits = self._prefixes.logits(slot, prompt)
         n_held = self._prefixes.take(slot, prompt)
-        if logits is not None:
-            n_held = len(prompt)
         if n_held and self._backend.truncate_sequence(slot, n_held):
             job.n_prefilled, job.last_logits = n_held, logits
         elif n_held is not None:

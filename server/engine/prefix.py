@@ -55,10 +55,8 @@ class Prefixes:
     def choose(self, prompt: tuple[int, ...], free: Sequence[int]) -> int:
         """The free slot for a request: one that holds exactly the prompt, or mostly what it begins with; else an empty one,
         to which the beginning can be copied from wherever it is; else the one that was used longest ago."""
-        if (exact := next((slot for slot in free if self.logits(slot, prompt) is not None), None)) is not None:
-            return exact
-        best = max(free, key=lambda slot: self._n_reusable(slot, prompt))
-        if 2 * self._n_reusable(best, prompt) > self.n_held(best):
+        best = max(free, key=lambda slot: self._n_kept(slot, prompt))
+        if 2 * self._n_kept(best, prompt) > self.n_held(best):
             return best
         empty = [slot for slot in free if slot not in self._kept]
         return empty[0] if empty else next(slot for slot in self._kept if slot in free)
@@ -69,10 +67,11 @@ class Prefixes:
         return kept.logits if kept.prompt == prompt else None
 
     def take(self, slot: int, prompt: tuple[int, ...] = ()) -> int | None:
-        """The slot is in use from now on: how many tokens of `prompt` it holds; None where it was empty."""
+        """The slot is in use from now on: how many tokens of `prompt` it holds, all of them where it has their logits; None
+        where it was empty."""
         if slot not in self._kept:
             return None
-        n_common = self._n_reusable(slot, prompt)
+        n_common = self._n_kept(slot, prompt)
         del self._kept[slot]
         return n_common
 
@@ -97,6 +96,10 @@ class Prefixes:
     def n_held(self, slot: int) -> int:
         """How many tokens the idle slot holds."""
         return len(self._kept.get(slot, _NOTHING).prompt)
+
+    def _n_kept(self, slot: int, prompt: tuple[int, ...]) -> int:
+        """How much of the prompt a request has in that slot: its logits stay there, they aren't copied to another."""
+        return self._n_reusable(slot, prompt) if self.logits(slot, prompt) is None else len(prompt)
 
     def _n_reusable(self, slot: int, prompt: tuple[int, ...]) -> int:
         return n_reusable(self._kept.get(slot, _NOTHING).prompt, prompt)

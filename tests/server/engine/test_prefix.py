@@ -43,7 +43,7 @@ def test_which_slot() -> None:
     assert not prefixes.keep(1, LONG[:15])
     assert prefixes.take(2, LONG) == 80
     assert prefixes.take(2, LONG) is None
-    assert prefixes.take(0, LONG[:50]) == 48, "two tokens are always read"
+    assert prefixes.take(0, LONG[:50]) == 48, "two tokens are read where the logits are not known"
     assert prefixes.slots == frozenset()
 
 
